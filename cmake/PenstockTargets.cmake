@@ -1,0 +1,55 @@
+# Three functions, so that every target has the same warnings, include root and labels.
+include_guard()
+
+add_library(penstock_flags INTERFACE)
+target_include_directories(penstock_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_options(penstock_flags INTERFACE -Wall -Wextra -Werror -fno-omit-frame-pointer)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(penstock_flags INTERFACE -Wthread-safety)
+endif()
+
+set(PENSTOCK_SANITIZE "" CACHE STRING "Sanitizers for every target: address,undefined or thread")
+if(PENSTOCK_SANITIZE)
+  add_compile_options(-fsanitize=${PENSTOCK_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${PENSTOCK_SANITIZE})
+  if(PENSTOCK_SANITIZE STREQUAL "thread")
+    # GCC warns that TSan does not model fences; we use none.
+    add_compile_options(-Wno-tsan)
+  endif()
+endif()
+
+# penstock_library(NAME SRCS a.cc b.cc DEPS x y): one folder or one concept.
+function(penstock_library NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  if(ARG_SRCS)
+    add_library(${NAME} STATIC ${ARG_SRCS})
+    target_link_libraries(${NAME} PUBLIC penstock_flags ${ARG_DEPS})
+  else()
+    add_library(${NAME} INTERFACE)
+    target_link_libraries(${NAME} INTERFACE penstock_flags ${ARG_DEPS})
+  endif()
+endfunction()
+
+function(penstock_binary NAME)
+  cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE penstock_flags ${ARG_DEPS})
+endfunction()
+
+# penstock_test(NAME LABELS unit SRCS x_test.cc DEPS y [TIMEOUT 120]): one ctest entry for one
+# GoogleTest binary. LABELS are of: unit kernel server e2e gpu slow.
+function(penstock_test NAME)
+  cmake_parse_arguments(ARG "" "TIMEOUT" "LABELS;SRCS;DEPS" ${ARGN})
+  if(NOT ARG_LABELS)
+    message(FATAL_ERROR "penstock_test(${NAME}) has no LABELS")
+  endif()
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT 120)
+  endif()
+  add_executable(${NAME} ${ARG_SRCS})
+  target_link_libraries(${NAME} PRIVATE penstock_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
+  set_target_properties(${NAME} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/tests)
+  add_test(NAME ${NAME} COMMAND ${NAME})
+  set_tests_properties(${NAME} PROPERTIES LABELS "${ARG_LABELS}" TIMEOUT ${ARG_TIMEOUT}
+    ENVIRONMENT "PENSTOCK_TESTDATA=${PROJECT_SOURCE_DIR}/tests/testdata")
+endfunction()

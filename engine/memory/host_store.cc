@@ -1,0 +1,59 @@
+#include "engine/memory/host_store.h"
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+
+namespace penstock {
+namespace {
+
+// Planes start on cache lines, so vector loads and non-temporal stores are aligned.
+constexpr int64_t kPlaneAlignment = 64;
+
+int64_t BytesPerBlock(int64_t size, OptimizerState state, GradientPlane gradient) {
+  int64_t bytes = 2 * RoundUp(size * 2, kPlaneAlignment);
+  if (state == OptimizerState::kFloat32) bytes += 2 * RoundUp(size * 4, kPlaneAlignment);
+  if (gradient == GradientPlane::kFloat32) bytes += RoundUp(size * 4, kPlaneAlignment);
+  return bytes;
+}
+
+template <typename T>
+std::span<T> Take(std::byte*& cursor, int64_t count) {
+  std::span<T> span(reinterpret_cast<T*>(cursor), count);
+  cursor += RoundUp(count * static_cast<int64_t>(sizeof(T)), kPlaneAlignment);
+  return span;
+}
+
+}  // namespace
+
+int64_t HostStore::BytesNeeded(const ModelLayout& layout, OptimizerState state,
+                               GradientPlane gradient) {
+  int64_t bytes = 0;
+  for (const BlockLayout& block : layout.blocks) bytes += BytesPerBlock(block.size, state, gradient);
+  return bytes;
+}
+
+absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(const ModelLayout& layout,
+                                                             OptimizerState state,
+                                                             GradientPlane gradient) {
+  PENSTOCK_ASSIGN_OR_RETURN(HostMemory memory,
+                            HostMemory::Allocate(BytesNeeded(layout, state, gradient)));
+  return std::unique_ptr<HostStore>(new HostStore(layout, std::move(memory), state, gradient));
+}
+
+HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerState state,
+                     GradientPlane gradient)
+    : layout_(layout), memory_(std::move(memory)) {
+  std::byte* cursor = memory_.data();
+  for (const BlockLayout& block : layout_.blocks) {
+    BlockStore& store = blocks_.emplace_back();
+    store.hi = Take<uint16_t>(cursor, block.size);
+    store.lo = Take<int16_t>(cursor, block.size);
+    if (state == OptimizerState::kFloat32) {
+      store.m = Take<float>(cursor, block.size);
+      store.v = Take<float>(cursor, block.size);
+    }
+    if (gradient == GradientPlane::kFloat32) store.gradient = Take<float>(cursor, block.size);
+  }
+}
+
+}  // namespace penstock

@@ -1,0 +1,65 @@
+// HostStore holds a model between uses: for every block the two weight planes and AdamW's two
+// moments, and, when the plan asks for it, a gradient plane.
+//
+//   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4)
+//
+// The weights that a job imported are the only master copy: nothing in the engine keeps a
+// second one (an optimizer with its own stale copy throws imports away, BC-11).
+//
+// Thread-compatible by region: who may touch which plane of which block and when is the step
+// program's business (plan/step_program.h); this class adds no locks.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/ids.h"
+#include "engine/memory/host_memory.h"
+#include "engine/model/layout.h"
+
+namespace penstock {
+
+enum class GradientPlane : uint8_t { kNone, kFloat32 };
+// Inference-like uses (evaluating an export) need no optimizer state.
+enum class OptimizerState : uint8_t { kNone, kFloat32 };
+
+// All arrays have the block's size in elements; m, v, gradient are empty when absent.
+struct BlockStore {
+  std::span<uint16_t> hi;
+  std::span<int16_t> lo;
+  std::span<float> m;
+  std::span<float> v;
+  std::span<float> gradient;
+};
+
+class HostStore {
+ public:
+  // Allocates everything at once, zero-filled. ResourceExhausted with bytes wanted otherwise.
+  static absl::StatusOr<std::unique_ptr<HostStore>> Create(const ModelLayout& layout,
+                                                           OptimizerState state,
+                                                           GradientPlane gradient);
+  // The bytes Create would take, for the memory plan.
+  static int64_t BytesNeeded(const ModelLayout& layout, OptimizerState state,
+                             GradientPlane gradient);
+
+  const ModelLayout& layout() const { return layout_; }
+  BlockStore& block(BlockId id) { return blocks_[Index(id)]; }
+  const BlockStore& block(BlockId id) const { return blocks_[Index(id)]; }
+  int64_t bytes() const { return memory_.bytes(); }
+
+  // Number of optimizer updates applied so far: AdamW's t. Advanced by the trainer once per
+  // applied (not skipped) step.
+  int64_t updates_applied = 0;
+
+ private:
+  HostStore(const ModelLayout& layout, HostMemory memory, OptimizerState state,
+            GradientPlane gradient);
+  ModelLayout layout_;
+  HostMemory memory_;
+  std::vector<BlockStore> blocks_;
+};
+
+}  // namespace penstock
