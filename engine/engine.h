@@ -1,0 +1,195 @@
+// What server/ may include of the engine: plan a job, run it, export a checkpoint.
+//
+// A TrainConfig is a job after validation, in plain structs: the engine knows no protobuf.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "engine/base/status.h"
+
+namespace penstock {
+
+enum class DataFormatKind : uint8_t { kText, kTokenIdsJsonl };
+enum class DocumentCut : uint8_t { kWholeFile, kBlankLine };
+enum class PackingMode : uint8_t { kPacked, kPadded };
+enum class BadRows : uint8_t { kRefuse, kSkip };
+// What the backward pass finds saved; it computes the rest again. All give the same bits.
+enum class SaveLevel : uint8_t { kAll, kAttention, kInput };
+enum class ScheduleShape : uint8_t { kConstant, kLinear, kCosine };
+enum class ExportElement : uint8_t { kFloat32, kBFloat16 };
+
+struct ModelFromDirectory {
+  std::string path;
+};
+struct ModelFromConfig {
+  std::string config_json;
+};
+
+struct DataConfig {
+  DataFormatKind format = DataFormatKind::kText;
+  std::vector<std::string> paths;
+  DocumentCut document_cut = DocumentCut::kWholeFile;
+  PackingMode packing = PackingMode::kPacked;
+  BadRows bad_rows = BadRows::kRefuse;
+  int64_t max_bad_rows = 100;
+};
+
+struct BatchConfig {
+  int64_t sequence_length = 0;
+  int64_t tokens_per_step = 0;
+  int64_t micro_batch_tokens = 0;  // never 0 here
+  SaveLevel save_level = SaveLevel::kAll;
+};
+
+struct OptimizerConfig {
+  double learning_rate = 0;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0;
+  double max_grad_norm = 1;  // 0: no clipping
+  int64_t max_nonfinite_steps = 10;
+};
+
+struct ScheduleConfig {
+  ScheduleShape shape = ScheduleShape::kCosine;
+  int64_t warmup_steps = 0;
+  double final_fraction = 0;
+  int64_t max_steps = 0;  // exactly one of these two is not 0
+  int64_t epochs = 0;
+};
+
+struct EvaluationConfig {
+  double validation_fraction = 0;
+  std::vector<std::string> validation_paths;
+  int64_t every_steps = 0;
+  int64_t max_tokens = 0;
+};
+
+struct TrainConfig {
+  std::variant<ModelFromDirectory, ModelFromConfig> model;
+  DataConfig data;
+  BatchConfig batch;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  EvaluationConfig evaluation;
+  int64_t checkpoint_every_steps = 0;
+  int64_t keep_last_checkpoints = 2;
+  std::string output_directory;  // empty: no export
+  ExportElement export_element = ExportElement::kFloat32;
+  uint64_t seed = 0;
+  int64_t host_memory_bytes = 0;  // 0: ReadHostMemoryLimit()
+  int32_t compute_threads = 0;    // 0: all cores this process may use
+  // Where the run keeps its things; set by the worker, not needed for planning.
+  std::string checkpoint_directory;   // checkpoints are checkpoint_directory/{step}
+  std::string token_cache_directory;
+};
+
+// How phases and outcomes are named throughout; mirrors of the enums of penstock.v1.
+enum class Phase : uint8_t { kData, kImport, kTrain, kEvaluate, kCheckpoint, kExport };
+enum class StepOutcome : uint8_t { kApplied, kSkippedNonFinite, kSkippedNoLabels };
+
+struct MemoryPlanSummary {
+  struct Entry {
+    std::string name;
+    int64_t bytes;
+  };
+  int64_t host_peak_bytes = 0;
+  std::vector<std::pair<Phase, int64_t>> phase_bytes;
+  std::vector<Entry> classes;  // of the largest phase
+  int64_t parameters = 0;
+};
+
+// Everything about a job that can be known before it runs: reads config.json and the headers
+// of the weight files, looks at the data files, lays out memory. Refuses what could not run:
+// docs/errors.md. Does not read weights or tokenize. HOST_MEMORY_INSUFFICIENT carries
+// needed_bytes, usable_bytes, limit_source and says which change would fit.
+absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config);
+
+struct StepRecord {
+  int64_t step = 0;  // from 1
+  int64_t epoch = 0;
+  double loss = 0;
+  int64_t labelled_tokens = 0;
+  int64_t real_tokens = 0;
+  double grad_norm = 0;  // before clipping
+  double clip_scale = 1;
+  double learning_rate = 0;
+  double step_seconds = 0;
+  StepOutcome outcome = StepOutcome::kApplied;
+  std::vector<int64_t> skipped_documents;  // of a step that was not applied, at most 64
+  std::map<std::string, double> lane_busy_seconds;
+};
+
+struct EvaluationRecord {
+  int64_t step = 0;  // the model after this step; 0: before training
+  double loss = 0;
+  int64_t labelled_tokens = 0;
+  double seconds = 0;
+};
+
+struct CheckpointRecord {
+  int64_t step = 0;
+  int64_t bytes = 0;
+  double loss = 0;
+  std::string directory;
+};
+
+enum class Wish : uint8_t { kContinue, kStop };
+
+// Called from the training thread. Implementations return quickly and never throw.
+class TrainObserver {
+ public:
+  virtual ~TrainObserver() = default;
+  virtual void OnLog(const std::string& line) = 0;
+  // `fraction` of the phase done, 0 to 1. The first call with kTrain says that set-up is over.
+  virtual void OnPhase(Phase phase, double fraction) = 0;
+  // Before the first step.
+  virtual void OnTotalSteps(int64_t total_steps) = 0;
+  virtual void OnStep(const StepRecord& record) = 0;
+  virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  virtual void OnCheckpointSaved(const CheckpointRecord& record) = 0;
+  virtual void OnCheckpointRemoved(int64_t step) = 0;
+  // Asked between steps and now and then in long phases. kStop: save a checkpoint of the last
+  // finished step (none if there is none yet) and return.
+  virtual Wish Ask() = 0;
+};
+
+enum class TrainEnd : uint8_t { kFinished, kStopped };
+
+struct TrainSummary {
+  TrainEnd end = TrainEnd::kFinished;
+  int64_t steps = 0;
+  std::string output_directory;  // empty if nothing was exported
+};
+
+// Runs a job from step 0 to its end in this process: data, weights, steps, evaluations,
+// checkpoints, export.
+absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& observer);
+
+struct ExportConfig {
+  std::string checkpoint_directory;
+  std::string output_directory;
+  ExportElement export_element = ExportElement::kFloat32;  // for models not imported
+  int32_t threads = 0;
+};
+absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
+
+// The device kinds this build has and the machine offers.
+struct DeviceInfo {
+  std::string id;  // "cpu" or a GPU's UUID
+  std::string description;
+  enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCpu;
+  int64_t memory_bytes = 0;
+};
+std::vector<DeviceInfo> ListDevices();
+
+// Families, formats and backends of this build, as GetServerInfo reports them.
+std::vector<std::string> Capabilities();
+
+}  // namespace penstock
