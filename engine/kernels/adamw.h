@@ -1,0 +1,46 @@
+// AdamW on split weights: one update of `count` elements.
+//   g = gradient_scale * gradient
+//   w = w * (1 - learning_rate * weight_decay)
+//   m = m + (1 - beta1) * (g - m)
+//   v = beta2 * v + (1 - beta2) * g * g
+//   w = w - (learning_rate / bias_correction1) * m / (sqrt(v) / sqrt(bias_correction2) + epsilon)
+// where w is the fp32 value that the planes hold (memory/planes.h), joined before and split
+// after. The order of operations and every rounding are those of torch.optim.AdamW on CPU in
+// fp32: scalars are combined in f64 and rounded once to f32, arrays are computed in f32.
+//
+// Decay spares norms and biases: the caller passes those ranges with weight_decay = 0.
+//
+// Shapes    hi, lo, m, v, gradient [count].
+// Numerics  the same bits with every CpuIsa.
+// Needs     nothing of the pointers; when all four state arrays are 64-byte aligned they are
+//           written past the caches.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/kernels/context.h"
+#include "engine/kernels/cpu_isa.h"
+
+namespace penstock {
+
+struct AdamWArgs {
+  uint16_t* hi;
+  int16_t* lo;
+  float* m;
+  float* v;
+  const float* gradient;
+  int64_t count;
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+  float gradient_scale;     // clipping and averaging; 1 for none
+  double bias_correction1;  // 1 - beta1^t, t = 1 for the first update
+  double bias_correction2;  // 1 - beta2^t
+};
+
+absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args);
+
+// The same with a given instruction set, for tests and benchmarks.
+// REQUIRES: the machine has it (isa <= BestCpuIsa()).
+absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args, CpuIsa isa);
+
+}  // namespace penstock

@@ -1,0 +1,80 @@
+// Causal attention over packed documents, with grouped key/value heads and an optional sliding
+// window.
+//   s[q,k]   = scale * dot(Q[q,h], K[k,g])           g = h / (num_heads / num_kv_heads)
+//   p[q,:]   = softmax over the keys that q sees      out[q,h] = sum_k p[q,k] * V[k,g]
+//   lse[q,h] = log sum_k exp(s[q,k])                  kept for the backward op
+// Query q sees key k if both are in the same document, k <= q and, with window W > 0,
+// k > q - W (so a window of 1 is the token itself).
+//
+// Shapes    q, dq: element (r,h,i) at r * stride + h * head_dim + i, h < num_heads; k, v, dk, dv
+//           likewise with h < num_kv_heads. out, dout [rows, num_heads * head_dim]; lse
+//           [rows, num_heads]. document_starts [num_documents + 1]: ascending, first 0, last
+//           rows; empty documents are allowed.
+// Numerics  f32; probabilities are computed again in the backward op from lse, nothing of size
+//           rows x rows is kept.
+// Repeats   a document's results are the same bits whatever is packed beside it and wherever
+//           it lies: tiles start at the document, and no sum crosses it.
+// Aliasing  none, but q, k, v may be views of one activation and dq, dk, dv of another.
+// Scratch   scratch_bytes >= AttentionScratchBytes(); contents are undefined before and after.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/kernels/context.h"
+
+namespace penstock {
+
+template <typename T>
+struct AttentionForwardArgs {
+  const T* q;
+  int64_t q_stride;  // elements between rows
+  const T* k;
+  int64_t k_stride;
+  const T* v;
+  int64_t v_stride;
+  T* out;
+  float* lse;
+  const int32_t* document_starts;
+  int64_t num_documents;
+  int64_t rows, num_heads, num_kv_heads, head_dim;
+  float scale;
+  int64_t window;  // 0: all earlier tokens of the document
+  void* scratch;
+  int64_t scratch_bytes;
+};
+
+template <typename T>
+struct AttentionBackwardArgs {
+  const T* q;
+  int64_t q_stride;
+  const T* k;
+  int64_t k_stride;
+  const T* v;
+  int64_t v_stride;
+  const T* out;
+  const T* dout;
+  const float* lse;
+  T* dq;  // dq, dk, dv are overwritten, all rows and heads
+  int64_t dq_stride;
+  T* dk;
+  int64_t dk_stride;
+  T* dv;
+  int64_t dv_stride;
+  const int32_t* document_starts;
+  int64_t num_documents;
+  int64_t rows, num_heads, num_kv_heads, head_dim;
+  float scale;
+  int64_t window;
+  void* scratch;
+  int64_t scratch_bytes;
+};
+
+absl::Status AttentionForward(const cpu::Context& context, const AttentionForwardArgs<float>& args);
+absl::Status AttentionBackward(const cpu::Context& context,
+                               const AttentionBackwardArgs<float>& args);
+
+// Scratch for either op on this context, for any rows up to max_rows.
+int64_t AttentionScratchBytes(const cpu::Context& context, int64_t max_rows, int64_t head_dim);
+
+}  // namespace penstock

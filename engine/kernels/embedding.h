@@ -1,0 +1,37 @@
+// Token embedding.
+//   forward    out[r,:] = table[ids[r],:]
+//   backward   dtable[t,:] = sum of dout[r,:] over the rows with ids[r] == t
+// Shapes    ids [rows]; table, dtable [vocab, cols]; out, dout [rows, cols].
+// Numerics  dtable is f32; rows are added in ascending order.
+// Needs     0 <= ids[r] < vocab, else InvalidArgument (CPU).
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "engine/kernels/context.h"
+
+namespace penstock {
+
+template <typename T>
+struct EmbeddingForwardArgs {
+  const int32_t* ids;
+  const T* table;
+  T* out;
+  int64_t rows, cols, vocab;
+};
+
+template <typename T>
+struct EmbeddingBackwardArgs {
+  const int32_t* ids;
+  const T* dout;
+  float* dtable;
+  int64_t rows, cols, vocab;
+  WriteMode mode;  // kOverwrite clears the rows of tokens that do not occur
+};
+
+absl::Status EmbeddingForward(const cpu::Context& context, const EmbeddingForwardArgs<float>& args);
+absl::Status EmbeddingBackward(const cpu::Context& context,
+                               const EmbeddingBackwardArgs<float>& args);
+
+}  // namespace penstock

@@ -1,0 +1,15 @@
+// Sum of squares, for gradient norms: f64, in one fixed order for a given count. NaN and Inf
+// come through, so a step that is not finite shows in its norm; the square of a finite f32 does
+// not overflow f64.
+#pragma once
+
+#include <cstdint>
+
+#include "engine/kernels/context.h"
+
+namespace penstock {
+
+// REQUIRES: count >= 0.
+double SumOfSquares(const cpu::Context& context, const float* x, int64_t count);
+
+}  // namespace penstock
