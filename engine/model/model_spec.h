@@ -51,6 +51,8 @@ struct ModelSpec {
   // Sliding window of each layer in tokens, itself included: query q sees keys q-W+1..q.
   // 0 = full causal attention.
   std::vector<int64_t> window;
+  // Standard deviation of random initial weights (train/random_init.h).
+  double initializer_range = 0.02;
 
   int64_t q_size() const { return num_heads * head_dim; }
   int64_t kv_size() const { return num_kv_heads * head_dim; }
@@ -69,8 +71,9 @@ absl::StatusOr<ModelSpec> ParseModelConfig(const std::string& json_text);
 // The model_type values ParseModelConfig accepts, sorted.
 std::vector<std::string> SupportedFamilies();
 
-// 6 * (parameters - embedding table) + attention term: FLOPs to train on one token, full
-// causal attention over `context` tokens (performance.md section 2).
+// FLOPs to train on one token, full causal attention over `context` tokens:
+//   6 * (parameters - embedding table) + 6 * layers * context * heads * head_dim
+// A tied table is not subtracted: looking a row up costs nothing, but the head multiplies by it.
 double TrainFlopsPerToken(const ModelSpec& spec, int64_t context);
 
 }  // namespace penstock

@@ -1,0 +1,29 @@
+// JSON from files that somebody else wrote. nlohmann's parser keeps the last of two equal
+// keys, nests without limit and throws; here duplicates, depth and size are refused and
+// nothing is thrown.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace penstock {
+
+struct JsonLimits {
+  int64_t max_bytes = 0;  // of text; the parsed value takes up to about ten times as much
+  int max_depth = 64;
+};
+
+// The value, or InvalidArgument / `error_reason` naming `what` (a file, for people), what is
+// wrong and where. A Git LFS pointer, HTML, an empty text or binary data is called by its name.
+absl::StatusOr<nlohmann::json> ParseStrictJson(std::string_view text, std::string_view what,
+                                               const JsonLimits& limits,
+                                               std::string_view error_reason);
+
+// What the first bytes of a file that should have been something else look like, with the way
+// out ("a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"), or "".
+std::string DescribeForeignContent(std::string_view first_bytes);
+
+}  // namespace penstock

@@ -1,0 +1,40 @@
+// Reads weights from files straight into the planes of a HostStore, in parallel.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "engine/base/thread_pool.h"
+#include "engine/memory/host_store.h"
+#include "engine/train/model_directory.h"
+#include "engine/train/rooted_file.h"
+
+namespace penstock {
+
+// Called from pool threads, one call at a time, with bytes done and in all. A status that is
+// not OK stops the work and is returned from it: how a job is cancelled while it imports.
+using ProgressFunction = absl::FunctionRef<absl::Status(int64_t done_bytes, int64_t total_bytes)>;
+
+// Elements that one worker handles at a time, in import, checkpoint and export.
+inline constexpr int64_t kWindowElements = int64_t{1} << 20;
+
+// Memory that import (or loading a checkpoint) takes beside the store: a window of raw bytes
+// and one of floats for each worker. For the memory plan.
+int64_t ImportPeakBytes(int workers);
+
+// Sets hi and lo of every parameter; gaps, m and v are left alone. A value that is not finite is
+// InvalidArgument / MODEL_INVALID naming tensor and index.
+// REQUIRES: the store has the directory's layout.
+absl::Status ImportWeights(const ModelDirectory& directory, HostStore& store, ThreadPool& pool,
+                           ProgressFunction progress);
+
+enum class FiniteCheck : uint8_t { kRefuse, kNone };
+
+// The same for any set of open files; what ImportWeights and checkpoints share.
+absl::Status LoadTensors(const std::vector<TensorLocation>& tensors,
+                         const std::vector<ReadableFile>& files, FiniteCheck check,
+                         HostStore& store, ThreadPool& pool, ProgressFunction progress);
+
+}  // namespace penstock
