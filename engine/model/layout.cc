@@ -1,5 +1,6 @@
 #include "engine/model/layout.h"
 
+#include <algorithm>
 #include <functional>
 #include <numeric>
 
@@ -23,7 +24,7 @@ class LayoutBuilder {
     return *this;
   }
 
-  LayoutBuilder& Add(Role role, std::string_view name, std::vector<int64_t> shape) {
+  LayoutBuilder& Add(Role role, const char* name, std::vector<int64_t> shape) {
     const int64_t size =
         std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     const Decay decay = shape.size() >= 2 ? Decay::kApply : Decay::kNone;

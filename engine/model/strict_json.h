@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "nlohmann/json.hpp"
 
 namespace penstock {
@@ -18,12 +19,12 @@ struct JsonLimits {
 
 // The value, or InvalidArgument / `error_reason` naming `what` (a file, for people), what is
 // wrong and where. A Git LFS pointer, HTML, an empty text or binary data is called by its name.
-absl::StatusOr<nlohmann::json> ParseStrictJson(std::string_view text, std::string_view what,
+absl::StatusOr<nlohmann::json> ParseStrictJson(absl::string_view text, absl::string_view what,
                                                const JsonLimits& limits,
                                                std::string_view error_reason);
 
 // What the first bytes of a file that should have been something else look like, with the way
 // out ("a Git LFS pointer, not the file itself; fetch it with `git lfs pull`"), or "".
-std::string DescribeForeignContent(std::string_view first_bytes);
+std::string DescribeForeignContent(absl::string_view first_bytes);
 
 }  // namespace penstock
