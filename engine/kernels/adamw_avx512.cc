@@ -1,0 +1,97 @@
+// 32 elements a turn: whole 64-byte lines of every array that is written.
+#include <immintrin.h>
+
+#include "engine/kernels/adamw_update.h"
+
+namespace penstock::adamw {
+namespace {
+
+struct Vectors {
+  PENSTOCK_TARGET_AVX512 explicit Vectors(const Scalars& s)
+      : gradient_scale(_mm512_set1_ps(s.gradient_scale)),
+        keep(_mm512_set1_ps(s.keep)),
+        m_weight(_mm512_set1_ps(s.m_weight)),
+        beta2(_mm512_set1_ps(s.beta2)),
+        one_minus_beta2(_mm512_set1_ps(s.one_minus_beta2)),
+        minus_step_size(_mm512_set1_ps(s.minus_step_size)),
+        sqrt_correction2(_mm512_set1_ps(s.sqrt_correction2)),
+        epsilon(_mm512_set1_ps(s.epsilon)),
+        m_base_is_gradient(s.m_base_is_gradient ? 0xFFFF : 0) {}
+
+  __m512 gradient_scale, keep, m_weight, beta2, one_minus_beta2, minus_step_size, sqrt_correction2,
+      epsilon;
+  __mmask16 m_base_is_gradient;
+};
+
+enum class Store : uint8_t { kCached, kStreaming };
+
+template <Store kStore>
+PENSTOCK_TARGET_AVX512 inline void StoreFloats(float* to, __m512 value) {
+  if constexpr (kStore == Store::kStreaming) {
+    _mm512_stream_ps(to, value);
+  } else {
+    _mm512_storeu_ps(to, value);
+  }
+}
+
+template <Store kStore>
+PENSTOCK_TARGET_AVX512 inline void StoreInts(void* to, __m256i value) {
+  if constexpr (kStore == Store::kStreaming) {
+    _mm256_stream_si256(static_cast<__m256i*>(to), value);
+  } else {
+    _mm256_storeu_si256(static_cast<__m256i*>(to), value);
+  }
+}
+
+// Updates m and v; returns the bits of the new w.
+template <Store kStore>
+PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Range& range, int64_t i,
+                                                    __m256i hi, __m256i lo) {
+  const __m512i joined =
+      _mm512_add_epi32(_mm512_slli_epi32(_mm512_cvtepu16_epi32(hi), 16), _mm512_cvtepi16_epi32(lo));
+  const __m512 g = _mm512_mul_ps(_mm512_loadu_ps(range.gradient + i), s.gradient_scale);
+  __m512 w = _mm512_mul_ps(_mm512_castsi512_ps(joined), s.keep);
+  __m512 m = _mm512_loadu_ps(range.m + i);
+  const __m512 base = _mm512_mask_blend_ps(s.m_base_is_gradient, m, g);
+  m = _mm512_add_ps(base, _mm512_mul_ps(s.m_weight, _mm512_sub_ps(g, m)));
+  const __m512 v = _mm512_add_ps(_mm512_mul_ps(_mm512_loadu_ps(range.v + i), s.beta2),
+                                 _mm512_mul_ps(_mm512_mul_ps(s.one_minus_beta2, g), g));
+  const __m512 denominator =
+      _mm512_add_ps(_mm512_div_ps(_mm512_sqrt_ps(v), s.sqrt_correction2), s.epsilon);
+  w = _mm512_add_ps(w, _mm512_div_ps(_mm512_mul_ps(s.minus_step_size, m), denominator));
+  StoreFloats<kStore>(range.m + i, m);
+  StoreFloats<kStore>(range.v + i, v);
+  return _mm512_castps_si512(w);
+}
+
+PENSTOCK_TARGET_AVX512 inline __m256i HighPlane(__m512i bits) {
+  return _mm512_cvtepi32_epi16(
+      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)), 16));
+}
+
+template <Store kStore>
+PENSTOCK_TARGET_AVX512 int64_t UpdateWhole(const Vectors& s, const Range& range) {
+  int64_t i = 0;
+  for (; i + 32 <= range.count; i += 32) {
+    const __m512i first = UpdateSixteen<kStore>(s, range, i);
+    const __m512i second = UpdateSixteen<kStore>(s, range, i + 16);
+    // Both halves of a line one after the other, so that they leave as one.
+    StoreInts<kStore>(range.hi + i, HighPlane(first));
+    StoreInts<kStore>(range.hi + i + 16, HighPlane(second));
+    StoreInts<kStore>(range.lo + i, _mm512_cvtepi32_epi16(first));
+    StoreInts<kStore>(range.lo + i + 16, _mm512_cvtepi32_epi16(second));
+  }
+  if constexpr (kStore == Store::kStreaming) _mm_sfence();
+  return i;
+}
+
+}  // namespace
+
+PENSTOCK_TARGET_AVX512 void UpdateAvx512(const Scalars& scalars, const Range& range) {
+  const Vectors vectors(scalars);
+  int64_t i = LinesAligned(range) ? UpdateWhole<Store::kStreaming>(vectors, range)
+                                  : UpdateWhole<Store::kCached>(vectors, range);
+  for (; i < range.count; ++i) UpdateOne(scalars, range, i);
+}
+
+}  // namespace penstock::adamw
