@@ -47,6 +47,23 @@ inline constexpr std::string_view kOutputExists = "OUTPUT_EXISTS";
 inline constexpr std::string_view kCheckpointCorrupt = "CHECKPOINT_CORRUPT";
 inline constexpr std::string_view kNonFinite = "NON_FINITE";
 inline constexpr std::string_view kIoError = "IO_ERROR";
+inline constexpr std::string_view kRequestInvalid = "REQUEST_INVALID";
+inline constexpr std::string_view kJobNotFound = "JOB_NOT_FOUND";
+inline constexpr std::string_view kJobExists = "JOB_EXISTS";
+inline constexpr std::string_view kJobStateConflict = "JOB_STATE_CONFLICT";
+inline constexpr std::string_view kCheckpointNotFound = "CHECKPOINT_NOT_FOUND";
+inline constexpr std::string_view kCheckpointInUse = "CHECKPOINT_IN_USE";
+inline constexpr std::string_view kRequestIdReused = "REQUEST_ID_REUSED";
+inline constexpr std::string_view kQueueFull = "QUEUE_FULL";
+inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";
+inline constexpr std::string_view kCursorExpired = "CURSOR_EXPIRED";
+inline constexpr std::string_view kServerDraining = "SERVER_DRAINING";
+inline constexpr std::string_view kCallCancelled = "CALL_CANCELLED";
+inline constexpr std::string_view kStaleAttempt = "STALE_ATTEMPT";
+inline constexpr std::string_view kWorkerDied = "WORKER_DIED";
+inline constexpr std::string_view kLockHeld = "LOCK_HELD";
+inline constexpr std::string_view kStoreCorrupt = "STORE_CORRUPT";
+inline constexpr std::string_view kConfigInvalid = "CONFIG_INVALID";
 inline constexpr std::string_view kInternal = "INTERNAL";
 }  // namespace reason
 

@@ -1,0 +1,53 @@
+// One thread that runs closures in the order they were posted, and delayed ones when due.
+//
+// What a queue's thread owns needs no lock: penstockd's store and job table belong to the queue
+// "control". Time is steady_clock, so a jump of the wall clock moves no task.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "absl/functional/any_invocable.h"
+
+namespace penstock::server {
+
+class TaskQueue {
+ public:
+  using Task = absl::AnyInvocable<void()>;
+
+  // `name` is the thread's, at most 15 characters.
+  explicit TaskQueue(const std::string& name);
+  // Stop().
+  ~TaskQueue();
+
+  // After Stop() has returned, posted tasks are dropped.
+  void Post(Task task);
+  void PostAfter(std::chrono::milliseconds delay, Task task);
+
+  // Runs what was posted without delay, drops what waits for a time, joins the thread.
+  // Not to be called from the queue's own thread.
+  void Stop();
+
+  bool IsCurrentThread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void Run();
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  // Guarded by mutex_.
+  std::deque<Task> ready_;
+  std::multimap<Clock::time_point, Task> delayed_;
+  bool stopping_ = false;
+
+  std::thread thread_;
+};
+
+}  // namespace penstock::server

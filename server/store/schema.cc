@@ -1,0 +1,87 @@
+#include "server/store/schema.h"
+
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+
+namespace penstock::server {
+namespace {
+
+// kSteps[i] makes version i + 1 of version i. A step is never changed once released.
+// job.message is the serialized penstock.v1.Job; state is a copy of its field, for queries.
+constexpr const char* kSteps[] = {
+    R"sql(
+CREATE TABLE job (
+  row INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL UNIQUE,
+  state INTEGER NOT NULL,
+  worker_deaths INTEGER NOT NULL DEFAULT 0,
+  last_event INTEGER NOT NULL DEFAULT 0,
+  message BLOB NOT NULL
+) STRICT;
+CREATE INDEX job_by_state ON job (state, row);
+CREATE TABLE attempt (
+  job INTEGER NOT NULL REFERENCES job (row) ON DELETE CASCADE,
+  number INTEGER NOT NULL,
+  acknowledged INTEGER NOT NULL DEFAULT 0,
+  outcome BLOB,
+  PRIMARY KEY (job, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE event (
+  cursor INTEGER PRIMARY KEY AUTOINCREMENT,
+  job INTEGER NOT NULL REFERENCES job (row) ON DELETE CASCADE,
+  sequence INTEGER NOT NULL,
+  message BLOB NOT NULL,
+  UNIQUE (job, sequence)
+) STRICT;
+CREATE TABLE checkpoint (
+  job INTEGER NOT NULL REFERENCES job (row) ON DELETE CASCADE,
+  step INTEGER NOT NULL,
+  message BLOB NOT NULL,
+  PRIMARY KEY (job, step)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE request (
+  method TEXT NOT NULL,
+  id TEXT NOT NULL,
+  hash TEXT NOT NULL,
+  reply BLOB NOT NULL,
+  unix_seconds INTEGER NOT NULL,
+  PRIMARY KEY (method, id)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX request_by_time ON request (unix_seconds);
+)sql",
+};
+
+absl::StatusOr<int64_t> Version(Database& database) {
+  Statement read(database, "PRAGMA user_version");
+  PENSTOCK_RETURN_IF_ERROR(read.Step().status());
+  return read.Int64(0);
+}
+
+}  // namespace
+
+absl::Status MigrateSchema(Database& database) {
+  PENSTOCK_ASSIGN_OR_RETURN(int64_t version, Version(database));
+  const auto newest = static_cast<int64_t>(std::size(kSteps));
+  if (version < 0 || version > newest) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kStoreCorrupt,
+                 absl::StrCat(database.path(), " has schema version ", version,
+                              ", this penstockd knows up to ", newest,
+                              ". Start the newer penstockd that wrote it, or use another "
+                              "state directory"),
+                 {{"file", database.path()},
+                  {"found", absl::StrCat(version)},
+                  {"expected", absl::StrCat(newest)}});
+  }
+  for (; version < newest; ++version) {
+    PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(database));
+    PENSTOCK_RETURN_IF_ERROR(database.Execute(kSteps[version]));
+    PENSTOCK_RETURN_IF_ERROR(
+        database.Execute(absl::StrCat("PRAGMA user_version = ", version + 1)));
+    PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock::server
