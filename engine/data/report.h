@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/data/batch.h"
+#include "engine/data/dataset.h"
+
+namespace penstock {
+
+// What became of the data: printed in the job's log before the first step, so that nothing is
+// dropped, padded or without effect in silence.
+struct DataReport {
+  // A row or document, and why it is named here.
+  struct Note {
+    std::string location;  // "path:line" or "path:line:column"
+    std::string text;
+  };
+
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t labelled_tokens = 0;
+  int64_t one_token_documents = 0;   // they have no label
+  int64_t unlabelled_documents = 0;  // no label for any reason; includes those of one token
+  int64_t windows = 0;
+  int64_t rows_per_epoch = 0;
+  int64_t rows_per_step = 0;
+  int64_t steps_per_epoch = 0;
+  double padding_fraction = 0;  // of the tokens of an epoch's rows
+  int64_t skipped_rows = 0;
+  std::vector<Note> skipped;     // the first of them, at most kMaxSkippedListed
+  std::vector<Note> unlabelled;  // the first of them, at most kMaxUnlabelledListed
+
+  static constexpr int64_t kMaxUnlabelledListed = 20;
+};
+
+DataReport MakeDataReport(const BatchStream& stream);
+
+// Several lines.
+std::string ToText(const DataReport& report);
+
+}  // namespace penstock

@@ -1,0 +1,47 @@
+// Text to token ids. Tokenizer is the seam: the data pipeline knows nothing else about one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace penstock {
+
+// Implementations are immutable after construction and may be used from several threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Appends the ids of `text` to `ids`. A document of more than kEncodePieceBytes
+  // (engine/data/source.h) arrives in several calls, cut after a line end where there is one;
+  // no merge across such a cut is expected.
+  virtual absl::Status Encode(std::string_view text, std::vector<int32_t>& ids) const = 0;
+
+  // One more than the largest id that Encode() gives. The model may have more rows.
+  virtual int64_t vocab_size() const = 0;
+
+  // Identity of the content: two tokenizers that could give different ids for the same text
+  // have different fingerprints. Part of the token cache's key.
+  virtual std::string fingerprint() const = 0;
+
+  // The id to put after the last token of every document, if any.
+  virtual std::optional<int32_t> end_of_document() const = 0;
+};
+
+// Ids 0-255 are the bytes themselves, 256 ends a document. Any bytes are text: UTF-8 is not
+// asked for.
+class ByteTokenizer final : public Tokenizer {
+ public:
+  static constexpr int32_t kEndOfDocument = 256;
+
+  absl::Status Encode(std::string_view text, std::vector<int32_t>& ids) const override;
+  int64_t vocab_size() const override { return kEndOfDocument + 1; }
+  std::string fingerprint() const override { return "bytes/1"; }
+  std::optional<int32_t> end_of_document() const override { return kEndOfDocument; }
+};
+
+}  // namespace penstock
