@@ -45,8 +45,10 @@ PENSTOCK_TARGET_AVX512 inline void StoreInts(void* to, __m256i value) {
 
 // Updates m and v; returns the bits of the new w.
 template <Store kStore>
-PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Range& range, int64_t i,
-                                                    __m256i hi, __m256i lo) {
+PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Range& range,
+                                                    int64_t i) {
+  const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(range.hi + i));
+  const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(range.lo + i));
   const __m512i joined =
       _mm512_add_epi32(_mm512_slli_epi32(_mm512_cvtepu16_epi32(hi), 16), _mm512_cvtepi16_epi32(lo));
   const __m512 g = _mm512_mul_ps(_mm512_loadu_ps(range.gradient + i), s.gradient_scale);
