@@ -1,0 +1,119 @@
+#include "server/spec/convert.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+
+namespace penstock::server {
+
+v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
+  v1::JobPlan proto;
+  proto.set_host_peak_bytes(plan.host_peak_bytes);
+  proto.set_parameters(plan.parameters);
+  for (const auto& [phase, bytes] : plan.phase_bytes) {
+    v1::PhasePlan& entry = *proto.add_phases();
+    entry.set_phase(ToProto(phase));
+    entry.set_host_bytes(bytes);
+  }
+  for (const MemoryPlanSummary::Entry& memory_class : plan.classes) {
+    v1::MemoryClass& entry = *proto.add_classes();
+    entry.set_name(memory_class.name);
+    entry.set_bytes(memory_class.bytes);
+  }
+  return proto;
+}
+
+v1::JobPhase ToProto(Phase phase) {
+  switch (phase) {
+    case Phase::kData:
+      return v1::JOB_PHASE_DATA;
+    case Phase::kImport:
+      return v1::JOB_PHASE_IMPORT;
+    case Phase::kTrain:
+      return v1::JOB_PHASE_TRAIN;
+    case Phase::kEvaluate:
+      return v1::JOB_PHASE_EVALUATE;
+    case Phase::kCheckpoint:
+      return v1::JOB_PHASE_CHECKPOINT;
+    case Phase::kExport:
+      return v1::JOB_PHASE_EXPORT;
+  }
+  return v1::JOB_PHASE_UNSPECIFIED;
+}
+
+v1::Device ToProto(const DeviceInfo& device) {
+  v1::Device proto;
+  proto.set_id(device.id);
+  proto.set_description(device.description);
+  proto.set_kind(device.kind == DeviceInfo::Kind::kCuda ? v1::DEVICE_KIND_CUDA
+                                                        : v1::DEVICE_KIND_CPU);
+  proto.set_memory_bytes(device.memory_bytes);
+  return proto;
+}
+
+namespace {
+v1::StepOutcome ToProto(StepOutcome outcome) {
+  switch (outcome) {
+    case StepOutcome::kApplied:
+      return v1::STEP_OUTCOME_APPLIED;
+    case StepOutcome::kSkippedNonFinite:
+      return v1::STEP_OUTCOME_SKIPPED_NON_FINITE;
+    case StepOutcome::kSkippedNoLabels:
+      return v1::STEP_OUTCOME_SKIPPED_NO_LABELS;
+  }
+  return v1::STEP_OUTCOME_UNSPECIFIED;
+}
+}  // namespace
+
+v1::StepMetrics ToProto(const StepRecord& record) {
+  v1::StepMetrics proto;
+  proto.set_step(record.step);
+  proto.set_epoch(record.epoch);
+  proto.set_loss(record.loss);
+  proto.set_labelled_tokens(record.labelled_tokens);
+  proto.set_real_tokens(record.real_tokens);
+  proto.set_grad_norm(record.grad_norm);
+  proto.set_clip_scale(record.clip_scale);
+  proto.set_learning_rate(record.learning_rate);
+  proto.set_step_seconds(record.step_seconds);
+  if (record.step_seconds > 0) {
+    proto.set_tokens_per_second(static_cast<double>(record.real_tokens) / record.step_seconds);
+  }
+  proto.set_outcome(ToProto(record.outcome));
+  proto.mutable_skipped_documents()->Assign(record.skipped_documents.begin(),
+                                            record.skipped_documents.end());
+  for (const auto& [lane, seconds] : record.lane_busy_seconds) {
+    (*proto.mutable_lane_busy_seconds())[lane] = seconds;
+  }
+  return proto;
+}
+
+v1::StepMetrics ToProto(const EvaluationRecord& record) {
+  v1::StepMetrics proto;
+  proto.set_step(record.step);
+  v1::EvaluationMetrics& evaluation = *proto.mutable_evaluation();
+  evaluation.set_loss(record.loss);
+  evaluation.set_perplexity(std::exp(record.loss));
+  evaluation.set_labelled_tokens(record.labelled_tokens);
+  evaluation.set_seconds(record.seconds);
+  return proto;
+}
+
+v1::Checkpoint ToProto(const CheckpointRecord& record, const std::string& job, int32_t attempt) {
+  v1::Checkpoint proto;
+  proto.set_name(absl::StrCat(job, "/checkpoints/", record.step));
+  proto.set_step(record.step);
+  proto.set_bytes(record.bytes);
+  proto.set_loss(record.loss);
+  proto.set_attempt(attempt);
+  proto.set_directory(record.directory);
+  return proto;
+}
+
+ExportElement ToExportElement(v1::ExportType type) {
+  return type == v1::EXPORT_TYPE_BFLOAT16 ? ExportElement::kBFloat16 : ExportElement::kFloat32;
+}
+
+}  // namespace penstock::server

@@ -1,0 +1,462 @@
+// One function a section of the spec, in the order of job_spec.proto: fill in defaults, then
+// check. ToTrainConfig() at the end only translates.
+
+#include "server/spec/job_spec.h"
+
+#include <sys/stat.h>
+
+#include <cmath>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/base/status.h"
+#include "engine/train/rooted_file.h"
+#include "proto/message_print.h"
+#include "server/spec/convert.h"
+#include "server/spec/spec_fields.h"
+
+namespace penstock::server {
+namespace {
+
+constexpr int64_t kMaxConfigJsonBytes = int64_t{1} << 20;
+constexpr int kMaxPaths = 10000;
+constexpr int64_t kMaxSequenceLength = 1 << 20;
+constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
+constexpr int64_t kMaxSteps = 1'000'000'000;
+constexpr int64_t kMaxEpochs = 1'000'000;
+constexpr int64_t kMaxKeptCheckpoints = 10'000;
+constexpr int64_t kMaxThreads = 4096;
+constexpr int64_t kMaxAttempts = 100;
+// 1 - x is 1 in fp32 for x below this.
+constexpr double kHalfUlpBelowOne = 1.0 / (1 << 25);
+
+using Roots = std::vector<std::string>;
+
+// Refuses enum values that this build does not know: a newer client may send them.
+absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDescriptor* type,
+                       int value) {
+  if (type->FindValueByNumber(value) != nullptr) return absl::OkStatus();
+  std::string known;
+  for (int i = 1; i < type->value_count(); ++i) {
+    absl::StrAppend(&known, i == 1 ? "" : ", ", ShortEnumName(*type, type->value(i)->number()));
+  }
+  return FieldError(field, absl::StrCat("the unknown value ", value),
+                    absl::StrCat("one of ", known));
+}
+
+// The text of a config.json that a path names. Read at submit: the job runs what the file said
+// then, whatever happens to it in the queue.
+absl::StatusOr<std::string> ReadConfig(const std::string& field, const std::string& path,
+                                       const Roots& roots) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string resolved, CheckPath(field, path, roots));
+  const std::filesystem::path file(resolved);
+  absl::StatusOr<RootedDirectory> directory = RootedDirectory::Open(file.parent_path().string());
+  if (!directory.ok()) return AtField(directory.status(), field);
+  absl::StatusOr<ReadableFile> config = directory->OpenFile(file.filename().string());
+  if (!config.ok()) return AtField(config.status(), field);
+  absl::StatusOr<std::string> json = config->ReadAll(kMaxConfigJsonBytes);
+  if (!json.ok()) return AtField(json.status(), field);
+  return json;
+}
+
+absl::Status ResolveModel(const Roots& roots, v1::ModelSource& model) {
+  switch (model.source_case()) {
+    case v1::ModelSource::SOURCE_NOT_SET:
+      return FieldError("model", "no source",
+                        "model.directory (a Hugging Face directory) or model.random (a config)");
+    case v1::ModelSource::kDirectory: {
+      PENSTOCK_ASSIGN_OR_RETURN(*model.mutable_directory(),
+                                CheckPath("model.directory", model.directory(), roots));
+      return absl::OkStatus();
+    }
+    case v1::ModelSource::kRandom:
+      break;
+  }
+  v1::RandomModel& random = *model.mutable_random();
+  if (random.config_case() == v1::RandomModel::CONFIG_NOT_SET) {
+    return FieldError("model.random", "no config", "config_path or config_json");
+  }
+  if (random.has_config_path()) {
+    PENSTOCK_ASSIGN_OR_RETURN(std::string json,
+                              ReadConfig("model.random.config_path", random.config_path(), roots));
+    random.set_config_json(std::move(json));
+  }
+  if (random.config_json().empty()) {
+    return FieldError("model.random.config_json", "nothing", "the text of a config.json");
+  }
+  const auto bytes = static_cast<int64_t>(random.config_json().size());
+  if (bytes > kMaxConfigJsonBytes) {
+    return FieldError("model.random.config_json", absl::StrCat(bytes, " bytes"),
+                      absl::StrCat("at most ", kMaxConfigJsonBytes));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolvePaths(const std::string& field, const Roots& roots,
+                          google::protobuf::RepeatedPtrField<std::string>& paths) {
+  if (paths.size() > kMaxPaths) {
+    return FieldError(field, absl::StrCat(paths.size(), " paths"),
+                      absl::StrCat("at most ", kMaxPaths));
+  }
+  for (int i = 0; i < paths.size(); ++i) {
+    PENSTOCK_ASSIGN_OR_RETURN(paths[i],
+                              CheckPath(absl::StrCat(field, "[", i, "]"), paths[i], roots));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveTextSettings(v1::DataSpec& data) {
+  if (data.format() == v1::DATA_FORMAT_TEXT) {
+    if (data.text_documents() == v1::TEXT_DOCUMENTS_UNSPECIFIED) {
+      data.set_text_documents(v1::TEXT_DOCUMENTS_WHOLE_FILE);
+    }
+    if (data.tokenizer().kind() == v1::TOKENIZER_KIND_UNSPECIFIED) {
+      data.mutable_tokenizer()->set_kind(v1::TOKENIZER_KIND_BYTES);
+    }
+    return absl::OkStatus();
+  }
+  if (data.text_documents() != v1::TEXT_DOCUMENTS_UNSPECIFIED) {
+    return UnusedFieldError("data.text_documents", "on token ids, where each row is a document");
+  }
+  if (data.tokenizer().kind() != v1::TOKENIZER_KIND_UNSPECIFIED) {
+    return UnusedFieldError("data.tokenizer.kind", "on token ids, which are not tokenized again");
+  }
+  data.clear_tokenizer();
+  return absl::OkStatus();
+}
+
+absl::Status ResolveData(const Roots& roots, v1::DataSpec& data) {
+  PENSTOCK_RETURN_IF_ERROR(CheckEnum("data.format", v1::DataFormat_descriptor(), data.format()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("data.text_documents", v1::TextDocuments_descriptor(), data.text_documents()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("data.tokenizer.kind", v1::TokenizerKind_descriptor(), data.tokenizer().kind()));
+  PENSTOCK_RETURN_IF_ERROR(CheckEnum("data.packing", v1::Packing_descriptor(), data.packing()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("data.on_bad_row", v1::BadRowPolicy_descriptor(), data.on_bad_row()));
+  if (data.format() == v1::DATA_FORMAT_UNSPECIFIED) {
+    return FieldError("data.format", "nothing", "text or token_ids_jsonl");
+  }
+  if (data.paths().empty()) return FieldError("data.paths", "no path", "at least one file");
+  PENSTOCK_RETURN_IF_ERROR(ResolvePaths("data.paths", roots, *data.mutable_paths()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveTextSettings(data));
+  if (data.packing() == v1::PACKING_UNSPECIFIED) data.set_packing(v1::PACKING_PACKED);
+  if (data.on_bad_row() == v1::BAD_ROW_POLICY_UNSPECIFIED) {
+    data.set_on_bad_row(v1::BAD_ROW_POLICY_REFUSE);
+  }
+  if (data.on_bad_row() == v1::BAD_ROW_POLICY_REFUSE) {
+    if (data.has_max_bad_rows()) {
+      return UnusedFieldError("data.max_bad_rows", "unless data.on_bad_row is skip");
+    }
+    return absl::OkStatus();
+  }
+  if (!data.has_max_bad_rows()) data.set_max_bad_rows(100);
+  if (data.max_bad_rows() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return FieldError("data.max_bad_rows", absl::StrCat(data.max_bad_rows()),
+                      "an integer that fits 63 bits");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveBatch(v1::BatchSpec& batch) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("batch.sequence_length", batch.sequence_length(), 2, kMaxSequenceLength));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("batch.tokens_per_step", batch.tokens_per_step(), 2, kMaxTokensPerStep));
+  const int64_t length = batch.sequence_length();
+  if (batch.tokens_per_step() % length != 0) {
+    return FieldError("batch.tokens_per_step", absl::StrCat(batch.tokens_per_step()),
+                      absl::StrCat("a multiple of batch.sequence_length (", length, "), such as ",
+                                   (batch.tokens_per_step() / length + 1) * length));
+  }
+  if (batch.micro_batch_tokens() == 0) batch.set_micro_batch_tokens(length);
+  PENSTOCK_RETURN_IF_ERROR(CheckInteger("batch.micro_batch_tokens", batch.micro_batch_tokens(),
+                                        length, batch.tokens_per_step()));
+  if (batch.micro_batch_tokens() % length != 0 ||
+      batch.tokens_per_step() % batch.micro_batch_tokens() != 0) {
+    return FieldError("batch.micro_batch_tokens", absl::StrCat(batch.micro_batch_tokens()),
+                      absl::StrCat("a multiple of batch.sequence_length (", length,
+                                   ") that divides batch.tokens_per_step (",
+                                   batch.tokens_per_step(), "), such as ", length));
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckEnum("batch.activation_checkpointing",
+                                     v1::ActivationCheckpointing_descriptor(),
+                                     batch.activation_checkpointing()));
+  if (batch.activation_checkpointing() == v1::ACTIVATION_CHECKPOINTING_UNSPECIFIED) {
+    batch.set_activation_checkpointing(v1::ACTIVATION_CHECKPOINTING_SAVE_ALL);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveOptimizer(v1::OptimizerSpec& optimizer) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("optimizer.kind", v1::OptimizerKind_descriptor(), optimizer.kind()));
+  if (optimizer.kind() == v1::OPTIMIZER_KIND_UNSPECIFIED) {
+    optimizer.set_kind(v1::OPTIMIZER_KIND_ADAMW);
+  }
+  if (!optimizer.has_learning_rate()) {
+    return FieldError("optimizer.learning_rate", "nothing", "a number from 0 to 1, such as 1e-4");
+  }
+  if (!optimizer.has_beta1()) optimizer.set_beta1(0.9);
+  if (!optimizer.has_beta2()) optimizer.set_beta2(0.999);
+  if (!optimizer.has_epsilon()) optimizer.set_epsilon(1e-8);
+  if (!optimizer.has_max_grad_norm()) optimizer.set_max_grad_norm(1);
+  if (!optimizer.has_max_nonfinite_steps()) optimizer.set_max_nonfinite_steps(10);
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckDouble("optimizer.learning_rate", optimizer.learning_rate(), {.low = 0, .high = 1}));
+  const DoubleRange beta{.low = 0, .high = 1, .high_allowed = false};
+  PENSTOCK_RETURN_IF_ERROR(CheckDouble("optimizer.beta1", optimizer.beta1(), beta));
+  PENSTOCK_RETURN_IF_ERROR(CheckDouble("optimizer.beta2", optimizer.beta2(), beta));
+  PENSTOCK_RETURN_IF_ERROR(CheckDouble("optimizer.epsilon", optimizer.epsilon(),
+                                       {.low = 0, .high = 1, .low_allowed = false}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckDouble("optimizer.weight_decay", optimizer.weight_decay(), {.low = 0, .high = 1000}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckDouble("optimizer.max_grad_norm", optimizer.max_grad_norm(), {.low = 0, .high = 1e30}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("optimizer.max_nonfinite_steps", optimizer.max_nonfinite_steps(), 1, kMaxSteps));
+  if (optimizer.learning_rate() * optimizer.weight_decay() >= 1) {
+    return FieldError("optimizer.weight_decay", absl::StrFormat("%.10g", optimizer.weight_decay()),
+                      "a number below 1 / learning_rate: above that a step turns weights round");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("schedule.kind", v1::ScheduleKind_descriptor(), schedule.kind()));
+  if (schedule.kind() == v1::SCHEDULE_KIND_UNSPECIFIED) {
+    schedule.set_kind(v1::SCHEDULE_KIND_COSINE);
+  }
+  if (schedule.max_steps() == 0 && schedule.epochs() == 0) {
+    return FieldError("schedule", "neither max_steps nor epochs", "one of them");
+  }
+  if (schedule.max_steps() != 0 && schedule.epochs() != 0) {
+    return FieldError("schedule", "both max_steps and epochs", "one of them; remove the other");
+  }
+  if (schedule.epochs() != 0) {
+    PENSTOCK_RETURN_IF_ERROR(CheckInteger("schedule.epochs", schedule.epochs(), 1, kMaxEpochs));
+  } else {
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckInteger("schedule.max_steps", schedule.max_steps(), 1, kMaxSteps));
+  }
+  // How many steps epochs make is known once the data is; the trainer checks that warm-up.
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("schedule.warmup_steps", schedule.warmup_steps(), 0,
+                   schedule.max_steps() != 0 ? schedule.max_steps() : kMaxSteps));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckDouble("schedule.final_fraction", schedule.final_fraction(), {.low = 0, .high = 1}));
+  if (schedule.kind() == v1::SCHEDULE_KIND_CONSTANT && schedule.final_fraction() != 0) {
+    return UnusedFieldError("schedule.final_fraction", "with a constant schedule");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolvePrecision(v1::PrecisionSpec& precision) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("precision.compute", v1::ComputeType_descriptor(), precision.compute()));
+  if (precision.compute() == v1::COMPUTE_TYPE_UNSPECIFIED) {
+    precision.set_compute(v1::COMPUTE_TYPE_FLOAT32);
+  }
+  if (precision.compute() != v1::COMPUTE_TYPE_FLOAT32) {
+    return Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
+                 "precision.compute: found bfloat16, expected float32: bfloat16 needs the CUDA "
+                 "backend, which this version does not have; remove the key or say float32",
+                 {{"field", "precision.compute"}, {"found", "bfloat16"}, {"expected", "float32"}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveEvaluation(const Roots& roots, v1::EvaluationSpec& evaluation) {
+  PENSTOCK_RETURN_IF_ERROR(CheckDouble("evaluation.validation_fraction",
+                                       evaluation.validation_fraction(), {.low = 0, .high = 0.5}));
+  if (evaluation.validation_fraction() > 0 && !evaluation.validation_paths().empty()) {
+    return FieldError("evaluation", "both validation_fraction and validation_paths",
+                      "one of them; remove the other");
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      ResolvePaths("evaluation.validation_paths", roots, *evaluation.mutable_validation_paths()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("evaluation.every_steps", evaluation.every_steps(), 0, kMaxSteps));
+  return CheckInteger("evaluation.max_tokens", evaluation.max_tokens(), 0,
+                      std::numeric_limits<int64_t>::max());
+}
+
+absl::Status ResolveCheckpoints(v1::CheckpointSpec& checkpoints) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("checkpoints.every_steps", checkpoints.every_steps(), 0, kMaxSteps));
+  if (!checkpoints.has_keep_last()) checkpoints.set_keep_last(2);
+  return CheckInteger("checkpoints.keep_last", checkpoints.keep_last(), 1, kMaxKeptCheckpoints);
+}
+
+absl::Status ResolveOutput(const Roots& roots, const v1::ModelSource& model,
+                           v1::OutputSpec& output) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("output.export_type", v1::ExportType_descriptor(), output.export_type()));
+  const bool type_given = output.export_type() != v1::EXPORT_TYPE_UNSPECIFIED;
+  if (type_given && model.has_directory()) {
+    return UnusedFieldError("output.export_type",
+                            "on a model from a directory, which keeps the types it came with");
+  }
+  if (output.directory().empty()) {
+    if (type_given) return UnusedFieldError("output.export_type", "without output.directory");
+    return absl::OkStatus();
+  }
+  if (!model.has_directory() && !type_given) output.set_export_type(v1::EXPORT_TYPE_FLOAT32);
+  PENSTOCK_ASSIGN_OR_RETURN(*output.mutable_directory(),
+                            CheckNewPath("output.directory", output.directory(), roots));
+  if (model.has_directory() &&
+      absl::StartsWith(output.directory(), absl::StrCat(model.directory(), "/"))) {
+    return FieldError("output.directory", output.directory(),
+                      absl::StrCat("a path outside the model's own directory ", model.directory()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ResolveLimits(v1::LimitsSpec& limits) {
+  PENSTOCK_RETURN_IF_ERROR(CheckInteger("limits.host_memory_bytes", limits.host_memory_bytes(), 0,
+                                        std::numeric_limits<int64_t>::max()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("limits.compute_threads", limits.compute_threads(), 0, kMaxThreads));
+  if (!limits.has_max_attempts()) limits.set_max_attempts(1);
+  return CheckInteger("limits.max_attempts", limits.max_attempts(), 1, kMaxAttempts);
+}
+
+std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
+  std::vector<std::string> warnings;
+  const v1::OptimizerSpec& optimizer = spec.optimizer();
+  const double rate = optimizer.learning_rate();
+  if (rate == 0) {
+    warnings.push_back("optimizer.learning_rate is 0: the job will train nothing");
+  } else if (rate > 0.1) {
+    warnings.push_back(
+        absl::StrFormat("optimizer.learning_rate is %.10g: rates above 0.1 mostly diverge", rate));
+  }
+  const double decay = rate * optimizer.weight_decay();
+  if (decay > 0 && decay < kHalfUlpBelowOne) {
+    warnings.push_back(absl::StrFormat(
+        "optimizer.weight_decay is %.10g: times the learning rate that is %.3g, less than fp32 "
+        "resolves, so weights will not decay",
+        optimizer.weight_decay(), decay));
+  }
+  const v1::EvaluationSpec& evaluation = spec.evaluation();
+  const bool evaluates =
+      evaluation.validation_fraction() > 0 || !evaluation.validation_paths().empty();
+  if (!evaluates && (evaluation.every_steps() > 0 || evaluation.max_tokens() > 0)) {
+    warnings.push_back(
+        "evaluation.every_steps and max_tokens have no effect without validation_fraction or "
+        "validation_paths: nothing will be evaluated");
+  }
+  return warnings;
+}
+
+DataConfig ToDataConfig(const v1::DataSpec& data) {
+  DataConfig config;
+  config.format = data.format() == v1::DATA_FORMAT_TEXT ? DataFormatKind::kText
+                                                        : DataFormatKind::kTokenIdsJsonl;
+  config.paths.assign(data.paths().begin(), data.paths().end());
+  config.document_cut = data.text_documents() == v1::TEXT_DOCUMENTS_BLANK_LINE
+                            ? DocumentCut::kBlankLine
+                            : DocumentCut::kWholeFile;
+  config.packing =
+      data.packing() == v1::PACKING_PADDED ? PackingMode::kPadded : PackingMode::kPacked;
+  config.bad_rows =
+      data.on_bad_row() == v1::BAD_ROW_POLICY_SKIP ? BadRows::kSkip : BadRows::kRefuse;
+  config.max_bad_rows = static_cast<int64_t>(data.max_bad_rows());
+  return config;
+}
+
+SaveLevel ToSaveLevel(v1::ActivationCheckpointing level) {
+  switch (level) {
+    case v1::ACTIVATION_CHECKPOINTING_SAVE_ATTENTION:
+      return SaveLevel::kAttention;
+    case v1::ACTIVATION_CHECKPOINTING_SAVE_INPUT:
+      return SaveLevel::kInput;
+    default:
+      return SaveLevel::kAll;
+  }
+}
+
+ScheduleShape ToScheduleShape(v1::ScheduleKind kind) {
+  switch (kind) {
+    case v1::SCHEDULE_KIND_CONSTANT:
+      return ScheduleShape::kConstant;
+    case v1::SCHEDULE_KIND_LINEAR:
+      return ScheduleShape::kLinear;
+    default:
+      return ScheduleShape::kCosine;
+  }
+}
+
+}  // namespace
+
+TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
+  TrainConfig config;
+  if (resolved.model().has_directory()) {
+    config.model = ModelFromDirectory{resolved.model().directory()};
+  } else {
+    config.model = ModelFromConfig{resolved.model().random().config_json()};
+  }
+  config.data = ToDataConfig(resolved.data());
+  const v1::BatchSpec& batch = resolved.batch();
+  config.batch = {.sequence_length = batch.sequence_length(),
+                  .tokens_per_step = batch.tokens_per_step(),
+                  .micro_batch_tokens = batch.micro_batch_tokens(),
+                  .save_level = ToSaveLevel(batch.activation_checkpointing())};
+  const v1::OptimizerSpec& optimizer = resolved.optimizer();
+  config.optimizer = {.learning_rate = optimizer.learning_rate(),
+                      .beta1 = optimizer.beta1(),
+                      .beta2 = optimizer.beta2(),
+                      .epsilon = optimizer.epsilon(),
+                      .weight_decay = optimizer.weight_decay(),
+                      .max_grad_norm = optimizer.max_grad_norm(),
+                      .max_nonfinite_steps = optimizer.max_nonfinite_steps()};
+  const v1::ScheduleSpec& schedule = resolved.schedule();
+  config.schedule = {.shape = ToScheduleShape(schedule.kind()),
+                     .warmup_steps = schedule.warmup_steps(),
+                     .final_fraction = schedule.final_fraction(),
+                     .max_steps = schedule.max_steps(),
+                     .epochs = schedule.epochs()};
+  const v1::EvaluationSpec& evaluation = resolved.evaluation();
+  config.evaluation.validation_fraction = evaluation.validation_fraction();
+  config.evaluation.validation_paths.assign(evaluation.validation_paths().begin(),
+                                            evaluation.validation_paths().end());
+  config.evaluation.every_steps = evaluation.every_steps();
+  config.evaluation.max_tokens = evaluation.max_tokens();
+  config.checkpoint_every_steps = resolved.checkpoints().every_steps();
+  config.keep_last_checkpoints = resolved.checkpoints().keep_last();
+  config.output_directory = resolved.output().directory();
+  config.export_element = ToExportElement(resolved.output().export_type());
+  config.seed = resolved.seed();
+  config.host_memory_bytes = resolved.limits().host_memory_bytes();
+  config.compute_threads = resolved.limits().compute_threads();
+  return config;
+}
+
+absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
+                                            const std::vector<std::string>& allowed_roots) {
+  ResolvedSpec resolved;
+  resolved.spec = spec;
+  v1::JobSpec& out = resolved.spec;
+  PENSTOCK_RETURN_IF_ERROR(CheckDisplayName("display_name", out.display_name()));
+  PENSTOCK_RETURN_IF_ERROR(CheckLabels("labels", out.labels()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveModel(allowed_roots, *out.mutable_model()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveData(allowed_roots, *out.mutable_data()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveBatch(*out.mutable_batch()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveOptimizer(*out.mutable_optimizer()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveSchedule(*out.mutable_schedule()));
+  PENSTOCK_RETURN_IF_ERROR(ResolvePrecision(*out.mutable_precision()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(allowed_roots, *out.mutable_evaluation()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(*out.mutable_checkpoints()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));
+  resolved.config = ToTrainConfig(out);
+  resolved.warnings = FindWarnings(out);
+  return resolved;
+}
+
+}  // namespace penstock::server
