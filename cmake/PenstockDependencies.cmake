@@ -17,6 +17,14 @@ add_library(penstock_xxhash INTERFACE)
 target_include_directories(penstock_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_compile_definitions(penstock_xxhash INTERFACE XXH_INLINE_ALL)
 
+# CUDA is found or not; engine/exec/CMakeLists.txt picks the folder.
+find_package(CUDAToolkit QUIET)
+if(CUDAToolkit_FOUND)
+  message(STATUS "CUDA toolkit ${CUDAToolkit_VERSION} found: GPUs are listed")
+else()
+  message(STATUS "No CUDA toolkit: building without GPU support")
+endif()
+
 if(NOT PENSTOCK_ENGINE_ONLY)
   find_package(spdlog REQUIRED)
   find_package(benchmark REQUIRED)

@@ -86,7 +86,7 @@ struct TrainConfig {
   int64_t host_memory_bytes = 0;  // 0: ReadHostMemoryLimit()
   int32_t compute_threads = 0;    // 0: all cores this process may use
   // Where the run keeps its things; set by the worker, not needed for planning.
-  std::string checkpoint_directory;   // checkpoints are checkpoint_directory/{step}
+  std::string checkpoint_directory;  // checkpoints are checkpoint_directory/{step}
   std::string token_cache_directory;
 };
 

@@ -11,9 +11,9 @@ namespace penstock {
 
 // Aborts with file, line, the expression and `detail` (a std::string expression, evaluated
 // only on failure; mostly the text of the op at hand).
-#define PENSTOCK_CHECK(expression, detail)                                     \
-  do {                                                                         \
-    if (!(expression)) [[unlikely]] {                                          \
-      ::penstock::CheckFailed(__FILE__, __LINE__, #expression, (detail));      \
-    }                                                                          \
+#define PENSTOCK_CHECK(expression, detail)                                \
+  do {                                                                    \
+    if (!(expression)) [[unlikely]] {                                     \
+      ::penstock::CheckFailed(__FILE__, __LINE__, #expression, (detail)); \
+    }                                                                     \
   } while (false)

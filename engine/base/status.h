@@ -17,8 +17,8 @@
 #define PENSTOCK_CONCAT_INNER(a, b) a##b
 #define PENSTOCK_CONCAT(a, b) PENSTOCK_CONCAT_INNER(a, b)
 
-#define PENSTOCK_RETURN_IF_ERROR(expr)                       \
-  do {                                                       \
+#define PENSTOCK_RETURN_IF_ERROR(expr)                                                        \
+  do {                                                                                        \
     if (absl::Status penstock_status = (expr); !penstock_status.ok()) return penstock_status; \
   } while (false)
 

@@ -28,7 +28,8 @@ std::span<T> Take(std::byte*& cursor, int64_t count) {
 int64_t HostStore::BytesNeeded(const ModelLayout& layout, OptimizerState state,
                                GradientPlane gradient) {
   int64_t bytes = 0;
-  for (const BlockLayout& block : layout.blocks) bytes += BytesPerBlock(block.size, state, gradient);
+  for (const BlockLayout& block : layout.blocks)
+    bytes += BytesPerBlock(block.size, state, gradient);
   return bytes;
 }
 

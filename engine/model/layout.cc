@@ -110,8 +110,8 @@ const Parameter* BlockLayout::Find(Role role) const {
 
 int64_t BlockLayout::OffsetOf(Role role) const {
   const Parameter* parameter = Find(role);
-  PENSTOCK_CHECK(parameter != nullptr, absl::StrCat("block ", Index(block), " has no role ",
-                                                    static_cast<int>(role)));
+  PENSTOCK_CHECK(parameter != nullptr,
+                 absl::StrCat("block ", Index(block), " has no role ", static_cast<int>(role)));
   return parameter->offset;
 }
 

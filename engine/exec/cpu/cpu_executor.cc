@@ -1,0 +1,264 @@
+// The CPU backend: the device arena is host memory, and weights and activations are fp32.
+//
+// Every mutable member below belongs to one lane while a program runs; what crosses lanes
+// (partial norms, loss, decision) is ordered by the program, as ClipScale's hazards.
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
+#include "engine/base/units.h"
+#include "engine/exec/cpu/lane_runner.h"
+#include "engine/exec/executor.h"
+#include "engine/kernels/adamw.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/elementwise.h"
+#include "engine/kernels/rope.h"
+#include "engine/kernels/sum_of_squares.h"
+#include "engine/memory/host_memory.h"
+#include "engine/model/rope.h"
+#include "engine/nn/decoder.h"
+#include "engine/plan/verify.h"
+
+namespace penstock {
+namespace {
+
+WriteMode ToWriteMode(Accumulate accumulate) {
+  return accumulate == Accumulate::kAdd ? WriteMode::kAdd : WriteMode::kOverwrite;
+}
+
+int64_t RopeTableBytes(const ModelSpec& spec, int64_t positions) {
+  return positions * spec.head_dim * static_cast<int64_t>(sizeof(float));
+}
+
+class CpuExecutor final : public Executor {
+ public:
+  CpuExecutor(const ModelSpec& spec, HostStore& store, const ExecutorOptions& options,
+              HostMemory arena, HostMemory rope_table)
+      : store_(store),
+        arena_(std::move(arena)),
+        rope_table_(std::move(rope_table)),
+        compute_pool_(options.threads),
+        host_pool_(options.threads),
+        decoder_(spec, store.layout(),
+                 {.tokens_per_micro_batch = options.tokens_per_micro_batch,
+                  .head_chunk_rows = options.head_chunk_rows,
+                  .kernel_scratch_bytes =
+                      CpuKernelScratchBytes(spec, options.tokens_per_micro_batch, options.threads)},
+                 reinterpret_cast<const float*>(rope_table_.data()), options.max_positions),
+        norm_partials_(spec.num_blocks()) {}
+
+  absl::Status Prepare(const StepProgram& program) override {
+    PENSTOCK_RETURN_IF_ERROR(Verify(program));
+    if (program.arena_bytes > arena_.bytes()) {
+      return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+                   absl::StrCat("the program's arena has ", program.arena_bytes,
+                                " bytes, the executor's ", arena_.bytes()));
+    }
+    lanes_.Reserve(program.ops.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Run(const StepProgram& program, const StepInput& input,
+                   StepResult& result) override {
+    program_ = &program;
+    input_ = &input;
+    loss_sum_ = 0;
+    labelled_tokens_ = 0;
+    decision_ = {};
+    PENSTOCK_RETURN_IF_ERROR(lanes_.Run(program, [this](const Op& op) {
+      return std::visit([this](const auto& body) { return RunOp(body); }, op.body);
+    }));
+    if (labelled_tokens_ != input.labelled_tokens) return CountMismatch();
+    const bool updates =
+        !program.ops.empty() && std::holds_alternative<UpdateHost>(program.ops.back().body);
+    if (updates && decision_.outcome == StepOutcome::kApplied) ++store_.updates_applied;
+    result.loss_sum = loss_sum_;
+    result.labelled_tokens = labelled_tokens_;
+    result.decision = decision_;
+    result.busy_seconds = {};
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const OpTime& time = lanes_.times()[i];
+      result.busy_seconds[static_cast<int>(program.ops[i].lane)] +=
+          static_cast<double>(time.end_ns - time.start_ns) * 1e-9;
+    }
+    return absl::OkStatus();
+  }
+
+  std::span<const OpTime> timeline() const override { return lanes_.times(); }
+
+ private:
+  template <typename T = float>
+  T* Ptr(BufferId id) const {
+    return reinterpret_cast<T*>(arena_.data() + program_->buffer(id).offset);
+  }
+  std::byte* Bytes(BufferId id) const { return Ptr<std::byte>(id); }
+  const MicroBatchView& Batch(int32_t index) const { return input_->micro_batches[index]; }
+  const BlockLayout& Layout(BlockId block) const { return store_.layout().blocks[Index(block)]; }
+
+  absl::Status CountMismatch() const {
+    return Error(
+        absl::StatusCode::kInternal, reason::kInternal,
+        absl::StrCat("the loss counted ", labelled_tokens_, " labelled tokens, the loader ",
+                     input_->labelled_tokens, "; the step was stopped"));
+  }
+
+  absl::Status RunOp(const FetchWeights& op) {
+    const BlockStore& block = store_.block(op.block);
+    return JoinPlanes(copy_in_, block.hi.data(), block.lo.data(),
+                      static_cast<int64_t>(block.hi.size()), Ptr(op.weights));
+  }
+
+  absl::Status RunOp(const EmbedForward& op) {
+    return decoder_.Embed(compute_, Batch(op.micro_batch), Ptr(op.weights), Ptr(op.out));
+  }
+
+  absl::Status RunOp(const ForwardBlock& op) {
+    return decoder_.Forward(compute_, Index(op.block) - 1, Batch(op.micro_batch),
+                            {.weights = Ptr(op.weights),
+                             .in = Ptr(op.in),
+                             .out = Ptr(op.out),
+                             .attention = Bytes(op.attention),
+                             .mlp = Bytes(op.mlp),
+                             .scratch = Bytes(op.scratch)});
+  }
+
+  absl::Status RunOp(const HeadLoss& op) {
+    const bool tied = op.head_weights != op.weights;
+    const int64_t matrix = tied ? 0 : Layout(op.block).OffsetOf(Role::kHeadWeight);
+    const bool gradients = op.d_in != kNoBuffer;
+    const double count = static_cast<double>(std::max<int64_t>(1, input_->labelled_tokens));
+    return decoder_.HeadLoss(
+        compute_, Batch(op.micro_batch),
+        {.weights = Ptr(op.weights),
+         .head_weights = Ptr(op.head_weights) + matrix,
+         .in = Ptr(op.in),
+         .d_in = gradients ? Ptr(op.d_in) : nullptr,
+         .norm_gradient = gradients ? Ptr(op.gradients) : nullptr,
+         .head_gradient = gradients ? Ptr(op.head_gradients) + matrix : nullptr,
+         .mode = ToWriteMode(op.accumulate),
+         .gradient_scale = static_cast<float>(1.0 / count),
+         .loss_sum = &loss_sum_,
+         .labelled_tokens = &labelled_tokens_,
+         .scratch = Bytes(op.scratch)});
+  }
+
+  absl::Status RunOp(const BackwardBlock& op) {
+    return decoder_.Backward(compute_, Index(op.block) - 1, Batch(op.micro_batch),
+                             {.weights = Ptr(op.weights),
+                              .in = Ptr(op.in),
+                              .attention = Bytes(op.attention),
+                              .mlp = Bytes(op.mlp),
+                              .saved = op.saved,
+                              .d = Ptr(op.d),
+                              .gradients = Ptr(op.gradients),
+                              .mode = ToWriteMode(op.accumulate),
+                              .scratch = Bytes(op.scratch)});
+  }
+
+  absl::Status RunOp(const EmbedBackward& op) {
+    return decoder_.EmbedBackward(compute_, Batch(op.micro_batch), Ptr(op.d), Ptr(op.gradients),
+                                  ToWriteMode(op.accumulate));
+  }
+
+  // Per parameter: the gaps between them are nobody's gradient.
+  absl::Status RunOp(const ReduceNorm& op) {
+    double sum = 0;
+    for (const Parameter& parameter : Layout(op.block).parameters) {
+      sum += SumOfSquares(compute_, Ptr(op.gradients) + parameter.offset, parameter.size);
+    }
+    norm_partials_[Index(op.block)] = sum;
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const StoreGradients& op) {
+    for (const Parameter& parameter : Layout(op.block).parameters) {
+      PENSTOCK_RETURN_IF_ERROR(CopyFloats(copy_out_,
+                                          store_.block(op.block).gradient.data() + parameter.offset,
+                                          Ptr(op.gradients) + parameter.offset, parameter.size));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const ClipScale&) {
+    // Before anything is updated: a step whose labels were miscounted has a wrong scale.
+    if (labelled_tokens_ != input_->labelled_tokens) return CountMismatch();
+    double sum = 0;
+    for (double partial : norm_partials_) sum += partial;
+    decision_ = DecideStep(loss_sum_, labelled_tokens_, sum, input_->optimizer.max_grad_norm);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const UpdateHost& op) {
+    if (decision_.outcome != StepOutcome::kApplied) return absl::OkStatus();
+    const OptimizerStep& optimizer = input_->optimizer;
+    const double t = static_cast<double>(store_.updates_applied + 1);
+    BlockStore& block = store_.block(op.block);
+    for (const Parameter& parameter : Layout(op.block).parameters) {
+      const int64_t at = parameter.offset;
+      PENSTOCK_RETURN_IF_ERROR(AdamW(
+          host_, {.hi = block.hi.data() + at,
+                  .lo = block.lo.data() + at,
+                  .m = block.m.data() + at,
+                  .v = block.v.data() + at,
+                  .gradient = block.gradient.data() + at,
+                  .count = parameter.size,
+                  .learning_rate = optimizer.learning_rate,
+                  .beta1 = optimizer.beta1,
+                  .beta2 = optimizer.beta2,
+                  .epsilon = optimizer.epsilon,
+                  .weight_decay = parameter.decay == Decay::kApply ? optimizer.weight_decay : 0.0,
+                  .gradient_scale = static_cast<float>(decision_.clip_scale),
+                  .bias_correction1 = 1 - std::pow(optimizer.beta1, t),
+                  .bias_correction2 = 1 - std::pow(optimizer.beta2, t)}));
+    }
+    return absl::OkStatus();
+  }
+
+  HostStore& store_;
+  HostMemory arena_;
+  HostMemory rope_table_;
+  // One pool a lane: a pool has one caller at a time.
+  ThreadPool compute_pool_, host_pool_, copy_in_pool_{1}, copy_out_pool_{1};
+  cpu::Context compute_{&compute_pool_}, host_{&host_pool_};
+  cpu::Context copy_in_{&copy_in_pool_}, copy_out_{&copy_out_pool_};
+  Decoder<float, cpu::Context> decoder_;
+
+  // Of the current run.
+  const StepProgram* program_ = nullptr;
+  const StepInput* input_ = nullptr;
+  double loss_sum_ = 0;                // compute lane, then host lane
+  int64_t labelled_tokens_ = 0;        // likewise
+  std::vector<double> norm_partials_;  // by block; likewise
+  StepDecision decision_;              // host lane
+
+  cpu::LaneRunner lanes_;  // last: its threads use all of the above
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spec, HostStore& store,
+                                                            const ExecutorOptions& options) {
+  PENSTOCK_ASSIGN_OR_RETURN(HostMemory arena, HostMemory::Allocate(options.arena_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(HostMemory rope_table,
+                            HostMemory::Allocate(RopeTableBytes(spec, options.max_positions)));
+  FillRopeTable(RopeInverseFrequencies(spec.rope, spec.head_dim), options.max_positions,
+                reinterpret_cast<float*>(rope_table.data()));
+  return std::make_unique<CpuExecutor>(spec, store, options, std::move(arena),
+                                       std::move(rope_table));
+}
+
+int64_t CpuKernelScratchBytes(const ModelSpec& spec, int64_t tokens_per_micro_batch, int threads) {
+  ThreadPool pool(threads);
+  return AttentionScratchBytes(cpu::Context{&pool}, tokens_per_micro_batch, spec.head_dim);
+}
+
+int64_t CpuExecutorOverheadBytes(const ModelSpec& spec, const ExecutorOptions& options) {
+  // What a thread of ours or of the BLAS library touches of its stack and buffers.
+  constexpr int64_t kBytesPerThread = 32 << 20;
+  return RopeTableBytes(spec, options.max_positions) + 2 * options.threads * kBytesPerThread;
+}
+
+}  // namespace penstock

@@ -1,0 +1,133 @@
+// One training step as data. A planner writes it (train_program.h), Verify() proves it safe
+// (verify.h), an executor runs it (exec/executor.h). Executors decide nothing: same program,
+// same bits, any backend.
+//
+// Order: ops of one lane run in list order. Across lanes an op starts only when every op named
+// in its `after` has finished; `after` names earlier ops of the list. Nothing else is implied.
+//
+// Micro-batches are visited inside a layer ("layer-major"): weights cross the link twice and
+// gradients once a step, whatever the number of micro-batches.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/base/ids.h"
+#include "engine/plan/policy.h"
+
+namespace penstock {
+
+enum class Lane : uint8_t { kCopyIn, kCompute, kCopyOut, kHost };
+inline constexpr int kLaneCount = 4;
+const char* LaneName(Lane lane);
+
+// What a buffer is for; the memory plan sums by it.
+enum class BufferClass : uint8_t {
+  kWeights,     // one block's weights, in the compute type
+  kActivation,  // output of a block, or the gradient of one, for one micro-batch
+  kSaved,       // intermediate tensors kept for backward
+  kGradient,    // one block's gradient sums, fp32
+  kScratch,     // valid inside one op only
+};
+const char* BufferClassName(BufferClass buffer_class);
+
+// A range of the device arena. Ranges may overlap: hazards count bytes, not names.
+struct Buffer {
+  std::string name;
+  BufferClass buffer_class = BufferClass::kScratch;
+  int64_t offset = 0;
+  int64_t bytes = 0;
+};
+
+// First writer of a sum overwrites it, the others add: no pass that zeroes it.
+enum class Accumulate : uint8_t { kOverwrite, kAdd };
+
+// weights <- host planes of `block`.
+struct FetchWeights {
+  BlockId block;
+  BufferId weights;
+};
+// out <- rows of the embedding table named by the micro-batch's token ids.
+struct EmbedForward {
+  int32_t micro_batch;
+  BufferId weights;
+  BufferId out;
+};
+// out <- decoder block of `in`. Leaves its intermediate tensors in `attention` and `mlp`.
+struct ForwardBlock {
+  BlockId block;
+  int32_t micro_batch;
+  BufferId weights, in, out, attention, mlp, scratch;
+};
+// Adds the micro-batch's loss to the step's; logits exist for one chunk of rows at a time.
+// With gradients: d_in <- d loss / d in, and sums the gradients of the final norm and of the
+// matrix the head multiplies by. Without (evaluation): the gradient buffers are kNoBuffer.
+struct HeadLoss {
+  BlockId block;
+  int32_t micro_batch;
+  BufferId weights;       // the head block
+  BufferId head_weights;  // the block that holds the matrix: same as `weights` unless tied
+  BufferId in, d_in;
+  BufferId gradients, head_gradients;  // likewise
+  BufferId scratch;
+  Accumulate accumulate;
+};
+// d <- d loss / d in of the block, where it was d loss / d out; sums the block's gradients.
+// Recomputes into `attention` and `mlp` what `saved` says was not kept.
+struct BackwardBlock {
+  BlockId block;
+  int32_t micro_batch;
+  SaveLevel saved;
+  BufferId weights, in, attention, mlp, d, gradients, scratch;
+  Accumulate accumulate;
+};
+// Adds d loss / d out to the rows of the embedding table's gradient.
+struct EmbedBackward {
+  int32_t micro_batch;
+  BufferId d, gradients;
+  Accumulate accumulate;
+};
+// partial norm of `block` <- sum of squares of its gradients.
+struct ReduceNorm {
+  BlockId block;
+  BufferId gradients;
+};
+// host gradient plane of `block` <- gradients.
+struct StoreGradients {
+  BlockId block;
+  BufferId gradients;
+};
+// Global norm from the partial norms of all blocks; decides the clip scale, or that the step
+// changes nothing (no labelled token, norm not finite).
+struct ClipScale {};
+// Optimizer on the host planes of `block`, unless ClipScale said that nothing changes.
+struct UpdateHost {
+  BlockId block;
+};
+
+using OpBody = std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock,
+                            EmbedBackward, ReduceNorm, StoreGradients, ClipScale, UpdateHost>;
+
+struct Op {
+  Lane lane;
+  std::vector<OpId> after;
+  OpBody body;  // std::visit: a new op that a backend lacks won't compile.
+};
+
+struct StepProgram {
+  int32_t num_blocks = 0;
+  int32_t micro_batches = 0;
+  int64_t arena_bytes = 0;  // budget of the device arena
+  std::vector<Buffer> buffers;
+  std::vector<Op> ops;
+
+  const Buffer& buffer(BufferId id) const { return buffers[Index(id)]; }
+};
+
+// One line an op, after one line a buffer. Golden tests, logs and error messages share it.
+std::string ToText(const StepProgram& program);
+std::string OpText(const StepProgram& program, OpId id);
+
+}  // namespace penstock
