@@ -20,7 +20,7 @@ namespace {
 constexpr size_t kMaxContents = 4096;
 
 struct flock WholeFile(short type) {
-  struct flock lock{};
+  struct flock lock {};
   lock.l_type = type;
   lock.l_whence = SEEK_SET;
   return lock;
@@ -115,16 +115,14 @@ std::string LockContents(const std::string& path) {
 }
 
 std::string FormatWorkerLock(const WorkerLockContents& contents) {
-  return absl::StrCat("pid=", contents.process.pid,
-                      " start_ticks=", contents.process.start_ticks,
+  return absl::StrCat("pid=", contents.process.pid, " start_ticks=", contents.process.start_ticks,
                       " attempt=", contents.attempt, "\n");
 }
 
 std::optional<WorkerLockContents> ParseWorkerLock(const std::string& text) {
   WorkerLockContents contents;
   if (std::sscanf(text.c_str(), "pid=%" SCNd32 " start_ticks=%" SCNu64 " attempt=%" SCNd32,
-                  &contents.process.pid, &contents.process.start_ticks,
-                  &contents.attempt) != 3 ||
+                  &contents.process.pid, &contents.process.start_ticks, &contents.attempt) != 3 ||
       contents.process.pid <= 1 || contents.attempt < 1) {
     return std::nullopt;
   }

@@ -17,17 +17,18 @@ namespace {
 
 // WAL needs memory-mapped locks that network file systems do not give.
 absl::Status RefuseNetworkFileSystem(const std::string& path) {
-  constexpr uint32_t kNetwork[] = {NFS_SUPER_MAGIC, SMB_SUPER_MAGIC, SMB2_SUPER_MAGIC,
-                                   CIFS_SUPER_MAGIC, CEPH_SUPER_MAGIC,
+  constexpr uint32_t kNetwork[] = {NFS_SUPER_MAGIC,       SMB_SUPER_MAGIC,    SMB2_SUPER_MAGIC,
+                                   CIFS_SUPER_MAGIC,      CEPH_SUPER_MAGIC,
                                    /*Lustre*/ 0x0BD00BD0, /*GPFS*/ 0x47504653};
-  struct statfs info{};
+  struct statfs info {};
   const std::string directory = path.substr(0, path.rfind('/') + 1);
   if (statfs(directory.empty() ? "." : directory.c_str(), &info) != 0) return absl::OkStatus();
   for (const uint32_t magic : kNetwork) {
     if (static_cast<uint32_t>(info.f_type) == magic) {
       return Error(absl::StatusCode::kFailedPrecondition, reason::kConfigInvalid,
-                   absl::StrCat(directory, " is on a network file system, where the job store "
-                                           "can be damaged. Set state_directory to a local disk"),
+                   absl::StrCat(directory,
+                                " is on a network file system, where the job store "
+                                "can be damaged. Set state_directory to a local disk"),
                    {{"field", "state_directory"}, {"found", directory}});
     }
   }
@@ -41,14 +42,14 @@ absl::Status QuickCheck(Database& database) {
   const std::string detail =
       row.ok() ? (*row ? check.Bytes(0) : "no answer") : std::string(row.status().message());
   return Error(absl::StatusCode::kDataLoss, reason::kStoreCorrupt,
-               absl::StrCat(database.path(), " is damaged: ", detail),
-               {{"file", database.path()}});
+               absl::StrCat(database.path(), " is damaged: ", detail), {{"file", database.path()}});
 }
 
 absl::Status WithWayOut(absl::Status status, const std::string& path) {
   if (status.code() != absl::StatusCode::kDataLoss) return status;
   return Error(absl::StatusCode::kDataLoss, reason::kStoreCorrupt,
-               absl::StrCat(status.message(), ". penstockd does not repair or remove it: put a "
+               absl::StrCat(status.message(),
+                            ". penstockd does not repair or remove it: put a "
                             "backup in its place (with its -wal file), or move it away together "
                             "with jobs/ to begin with an empty store"),
                {{"file", path}});
@@ -96,8 +97,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path
     PENSTOCK_RETURN_IF_ERROR(database->Execute("PRAGMA locking_mode=EXCLUSIVE"));
     PENSTOCK_RETURN_IF_ERROR(QuickCheck(*database));
     PENSTOCK_RETURN_IF_ERROR(database->Execute("PRAGMA journal_mode=WAL"));
-    PENSTOCK_RETURN_IF_ERROR(
-        database->Execute("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON"));
+    PENSTOCK_RETURN_IF_ERROR(database->Execute("PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON"));
     return MigrateSchema(*database);
   };
   if (absl::Status status = prepare(); !status.ok()) return WithWayOut(status, path);
@@ -159,11 +159,11 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
   PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
   PENSTOCK_ASSIGN_OR_RETURN(const StoredJob before, GetJob(after.name()));
   if (before.job.state() != from || !CanMove(from, after.state())) {
-    return Error(absl::StatusCode::kFailedPrecondition, reason::kJobStateConflict,
-                 absl::StrCat(after.name(), " is ", StateName(before.job.state()),
-                              ", so it cannot go from ", StateName(from), " to ",
-                              StateName(after.state())),
-                 {{"job", after.name()}, {"state", StateName(before.job.state())}});
+    return Error(
+        absl::StatusCode::kFailedPrecondition, reason::kJobStateConflict,
+        absl::StrCat(after.name(), " is ", StateName(before.job.state()), ", so it cannot go from ",
+                     StateName(from), " to ", StateName(after.state())),
+        {{"job", after.name()}, {"state", StateName(before.job.state())}});
   }
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_,
@@ -174,10 +174,11 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
           .Bind(before.row)
           .Run());
   if (after.state() == v1::JOB_STATE_STARTING) {
-    PENSTOCK_RETURN_IF_ERROR(Statement(*database_, "INSERT INTO attempt (job, number) VALUES (?, ?)")
-                                 .Bind(before.row)
-                                 .Bind(static_cast<int64_t>(after.attempt()))
-                                 .Run());
+    PENSTOCK_RETURN_IF_ERROR(
+        Statement(*database_, "INSERT INTO attempt (job, number) VALUES (?, ?)")
+            .Bind(before.row)
+            .Bind(static_cast<int64_t>(after.attempt()))
+            .Run());
   }
   v1::WatchJobsResponse event;
   *event.mutable_state_changed()->mutable_job() = after;
@@ -243,10 +244,9 @@ absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(int64_t before_row,
 }
 
 absl::StatusOr<std::vector<StoredJob>> JobStore::UnfinishedJobs() {
-  Statement list(*database_, absl::StrCat(kSelectJob, "WHERE state IN (",
-                                          v1::JOB_STATE_QUEUED, ",", v1::JOB_STATE_STARTING, ",",
-                                          v1::JOB_STATE_RUNNING, ",", v1::JOB_STATE_CANCELLING,
-                                          ") ORDER BY row"));
+  Statement list(*database_, absl::StrCat(kSelectJob, "WHERE state IN (", v1::JOB_STATE_QUEUED, ",",
+                                          v1::JOB_STATE_STARTING, ",", v1::JOB_STATE_RUNNING, ",",
+                                          v1::JOB_STATE_CANCELLING, ") ORDER BY row"));
   std::vector<StoredJob> jobs;
   while (true) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
@@ -390,12 +390,12 @@ absl::StatusOr<std::vector<StoredEvent>> JobStore::EventsAfter(uint64_t cursor,
                                                                const std::string& name,
                                                                int64_t limit, int64_t max_bytes) {
   const auto after = static_cast<int64_t>(std::min(cursor, uint64_t{INT64_MAX}));
-  Statement list(*database_,
-                 name.empty() ? "SELECT cursor, message FROM event WHERE cursor > ? "
-                                "ORDER BY cursor LIMIT ?"
-                              : "SELECT cursor, message FROM event WHERE cursor > ? AND "
-                                "job = (SELECT row FROM job WHERE name = ?) "
-                                "ORDER BY cursor LIMIT ?");
+  Statement list(*database_, name.empty()
+                                 ? "SELECT cursor, message FROM event WHERE cursor > ? "
+                                   "ORDER BY cursor LIMIT ?"
+                                 : "SELECT cursor, message FROM event WHERE cursor > ? AND "
+                                   "job = (SELECT row FROM job WHERE name = ?) "
+                                   "ORDER BY cursor LIMIT ?");
   list.Bind(after);
   if (!name.empty()) list.Bind(name);
   list.Bind(limit);

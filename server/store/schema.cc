@@ -77,8 +77,7 @@ absl::Status MigrateSchema(Database& database) {
   for (; version < newest; ++version) {
     PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(database));
     PENSTOCK_RETURN_IF_ERROR(database.Execute(kSteps[version]));
-    PENSTOCK_RETURN_IF_ERROR(
-        database.Execute(absl::StrCat("PRAGMA user_version = ", version + 1)));
+    PENSTOCK_RETURN_IF_ERROR(database.Execute(absl::StrCat("PRAGMA user_version = ", version + 1)));
     PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
   }
   return absl::OkStatus();

@@ -47,7 +47,7 @@ absl::StatusOr<SegmentWriter> SegmentWriter::Open(const std::string& path) {
   SegmentReader reader(path);
   PENSTOCK_ASSIGN_OR_RETURN(writer.records_, reader.Skip(INT64_MAX));
   writer.end_ = reader.offset();
-  struct stat info{};
+  struct stat info {};
   if (fstat(writer.fd_, &info) != 0) return IoError(path, "cannot read the size");
   writer.cut_bytes_ = info.st_size - writer.end_;
   if (writer.cut_bytes_ > 0 && ftruncate(writer.fd_, writer.end_) != 0) {

@@ -30,7 +30,7 @@ absl::Status Database::Execute(const std::string& sql) {
 
 int64_t Database::changes() const { return sqlite3_changes64(raw_); }
 
-absl::Status Database::LastError(std::string_view doing) const {
+absl::Status Database::LastError(const std::string& doing) const {
   const int code = raw_ == nullptr ? SQLITE_NOMEM : sqlite3_extended_errcode(raw_);
   const char* text = raw_ == nullptr ? "out of memory" : sqlite3_errmsg(raw_);
   const ErrorMetadata metadata = {{"file", path_}, {"sqlite_code", absl::StrCat(code)}};
@@ -50,7 +50,7 @@ absl::Status Database::LastError(std::string_view doing) const {
 Statement::Statement(Database& database, std::string_view sql) : database_(database) {
   if (sqlite3_prepare_v2(database.raw(), sql.data(), static_cast<int>(sql.size()), &raw_,
                          nullptr) != SQLITE_OK) {
-    status_ = database.LastError(sql);
+    status_ = database.LastError(std::string(sql));
   }
 }
 

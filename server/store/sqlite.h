@@ -33,7 +33,7 @@ class Database {
 
   // The error of the last call on this connection. DataLoss / STORE_CORRUPT for a damaged
   // file, ResourceExhausted / DISK_INSUFFICIENT for a full disk, else Internal / IO_ERROR.
-  absl::Status LastError(std::string_view doing) const;
+  absl::Status LastError(const std::string& doing) const;
 
  private:
   Database(sqlite3* raw, std::string path) : raw_(raw), path_(std::move(path)) {}
