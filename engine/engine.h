@@ -13,15 +13,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/base/status.h"
+#include "engine/data/packing.h"
+#include "engine/data/source.h"
+#include "engine/plan/policy.h"
+#include "engine/plan/step_decision.h"
 
 namespace penstock {
 
-enum class DataFormatKind : uint8_t { kText, kTokenIdsJsonl };
-enum class DocumentCut : uint8_t { kWholeFile, kBlankLine };
-enum class PackingMode : uint8_t { kPacked, kPadded };
-enum class BadRows : uint8_t { kRefuse, kSkip };
-// What the backward pass finds saved; it computes the rest again. All give the same bits.
-enum class SaveLevel : uint8_t { kAll, kAttention, kInput };
 enum class ScheduleShape : uint8_t { kConstant, kLinear, kCosine };
 enum class ExportElement : uint8_t { kFloat32, kBFloat16 };
 
@@ -33,12 +31,8 @@ struct ModelFromConfig {
 };
 
 struct DataConfig {
-  DataFormatKind format = DataFormatKind::kText;
-  std::vector<std::string> paths;
-  DocumentCut document_cut = DocumentCut::kWholeFile;
-  PackingMode packing = PackingMode::kPacked;
-  BadRows bad_rows = BadRows::kRefuse;
-  int64_t max_bad_rows = 100;
+  DataSource source;
+  Packing packing = Packing::kPacked;
 };
 
 struct BatchConfig {
@@ -90,9 +84,8 @@ struct TrainConfig {
   std::string token_cache_directory;
 };
 
-// How phases and outcomes are named throughout; mirrors of the enums of penstock.v1.
+// What a job is doing.
 enum class Phase : uint8_t { kData, kImport, kTrain, kEvaluate, kCheckpoint, kExport };
-enum class StepOutcome : uint8_t { kApplied, kSkippedNonFinite, kSkippedNoLabels };
 
 struct MemoryPlanSummary {
   struct Entry {
@@ -127,7 +120,7 @@ struct StepRecord {
 };
 
 struct EvaluationRecord {
-  int64_t step = 0;  // the model after this step; 0: before training
+  int64_t step = 0;  // of the model after this step
   double loss = 0;
   int64_t labelled_tokens = 0;
   double seconds = 0;

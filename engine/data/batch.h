@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/labels.h"
 #include "engine/data/dataset.h"
 #include "engine/data/packing.h"
 
 namespace penstock {
 
-inline constexpr int32_t kIgnoreLabel = -1;
 inline constexpr int32_t kPadId = 0;
 
 // rows * sequence_length tokens, row after row, cut into segments: the pieces of documents, and

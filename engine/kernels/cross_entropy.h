@@ -12,11 +12,10 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "engine/base/labels.h"
 #include "engine/kernels/context.h"
 
 namespace penstock {
-
-inline constexpr int32_t kIgnoreLabel = -1;
 
 // kLoss leaves the logits as they are.
 enum class CrossEntropyMode : uint8_t { kLoss, kLossAndGradient };

@@ -47,7 +47,8 @@ class StoreReader : public WeightReader {
 // Memory that an export or a checkpoint takes beside the store. For the memory plan.
 int64_t ExportPeakBytes(int workers);
 
-// Values are rounded to nearest, ties to even. One that is not finite, or is not after rounding
+// config.json and side files are verbatim; with options.type, the type that config.json names
+// follows. Values are rounded to nearest, ties to even. One that is not finite, or is not after rounding
 // to a narrower type, is FailedPrecondition / NON_FINITE naming tensor and value: such a model
 // would load and answer garbage.
 absl::Status ExportModel(const WeightReader& weights, const ExportSource& source,
@@ -60,12 +61,12 @@ inline absl::Status ExportModel(const HostStore& store, const ExportSource& sour
   return ExportModel(StoreReader(store), source, destination, options, pool, progress);
 }
 
-// Streams the entries of one file into it through a window per worker; what export and
-// checkpoints share. Adds the bytes it writes to done_bytes, of total_bytes for `progress`.
+// Streams the entries of one file into it, in rounds of one window per worker; what export and
+// checkpoints share. Adds the bytes it writes to done_bytes.
 struct StreamArgs {
   const WeightReader& weights;
   FiniteCheck check = FiniteCheck::kRefuse;
-  int64_t total_bytes = 0;
+  int64_t total_bytes = 0;  // of all files, for `progress`
   int64_t done_bytes = 0;
 };
 absl::Status StreamEntries(const std::vector<WeightEntry>& entries, StreamArgs& args,

@@ -4,18 +4,14 @@
 #include <cstdint>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/memory/host_store.h"
 #include "engine/train/model_directory.h"
+#include "engine/train/progress.h"
 #include "engine/train/rooted_file.h"
 
 namespace penstock {
-
-// Called from pool threads, one call at a time, with bytes done and in all. A status that is
-// not OK stops the work and is returned from it: how a job is cancelled while it imports.
-using ProgressFunction = absl::FunctionRef<absl::Status(int64_t done_bytes, int64_t total_bytes)>;
 
 // Elements that one worker handles at a time, in import, checkpoint and export.
 inline constexpr int64_t kWindowElements = int64_t{1} << 20;

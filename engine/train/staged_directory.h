@@ -9,7 +9,9 @@
 // a lock on it while alive.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -33,8 +35,8 @@ class StagedDirectory {
   int fd() const { return fd_.get(); }
   const std::string& destination() const { return destination_; }
 
-  // Makes a subdirectory and returns it open.
-  absl::StatusOr<FileDescriptor> MakeSubdirectory(const std::string& name);
+  // Makes a subdirectory and returns it open; the descriptor stays this object's.
+  absl::StatusOr<int> MakeSubdirectory(const std::string& name);
 
   // REQUIRES: all files were finished. A destination that is replaced is exchanged in one
   // rename, so no shard of the old set is left in the new one. After a failure the destination
@@ -43,7 +45,8 @@ class StagedDirectory {
 
  private:
   StagedDirectory() = default;
-  absl::Status Place();
+  absl::Status MakeTemporary();
+  absl::Status Place(bool replaces);
 
   std::string destination_;
   std::string parent_;
@@ -52,6 +55,7 @@ class StagedDirectory {
   Existing existing_ = Existing::kRefuse;
   FileDescriptor parent_fd_;
   FileDescriptor fd_;
+  std::vector<FileDescriptor> subdirectories_;
 };
 
 }  // namespace penstock

@@ -356,17 +356,17 @@ std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
 
 DataConfig ToDataConfig(const v1::DataSpec& data) {
   DataConfig config;
-  config.format = data.format() == v1::DATA_FORMAT_TEXT ? DataFormatKind::kText
-                                                        : DataFormatKind::kTokenIdsJsonl;
-  config.paths.assign(data.paths().begin(), data.paths().end());
-  config.document_cut = data.text_documents() == v1::TEXT_DOCUMENTS_BLANK_LINE
-                            ? DocumentCut::kBlankLine
-                            : DocumentCut::kWholeFile;
-  config.packing =
-      data.packing() == v1::PACKING_PADDED ? PackingMode::kPadded : PackingMode::kPacked;
-  config.bad_rows =
-      data.on_bad_row() == v1::BAD_ROW_POLICY_SKIP ? BadRows::kSkip : BadRows::kRefuse;
-  config.max_bad_rows = static_cast<int64_t>(data.max_bad_rows());
+  DataSource& source = config.source;
+  source.format = data.format() == v1::DATA_FORMAT_TEXT ? DataFormat::kText
+                                                        : DataFormat::kTokenIdsJsonl;
+  source.paths.assign(data.paths().begin(), data.paths().end());
+  source.text_documents = data.text_documents() == v1::TEXT_DOCUMENTS_BLANK_LINE
+                              ? TextDocuments::kBlankLine
+                              : TextDocuments::kWholeFile;
+  source.on_bad_row =
+      data.on_bad_row() == v1::BAD_ROW_POLICY_SKIP ? BadRowPolicy::kSkip : BadRowPolicy::kRefuse;
+  source.max_bad_rows = static_cast<int64_t>(data.max_bad_rows());
+  config.packing = data.packing() == v1::PACKING_PADDED ? Packing::kPadded : Packing::kPacked;
   return config;
 }
 

@@ -1,0 +1,129 @@
+#include "server/worker/job_observer.h"
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "server/spec/convert.h"
+#include "spdlog/spdlog.h"
+
+namespace penstock::server {
+namespace {
+
+constexpr absl::Duration kStepLogInterval = absl::Seconds(1);
+constexpr double kNewestShare = 0.1;
+
+google::protobuf::Timestamp ToTimestamp(absl::Time time) {
+  google::protobuf::Timestamp proto;
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  proto.set_seconds(seconds);
+  proto.set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+  return proto;
+}
+
+}  // namespace
+
+JobObserver::JobObserver(std::string job, int32_t attempt, Reporter* reporter,
+                         const std::atomic<bool>* stop_requested)
+    : job_(std::move(job)),
+      attempt_(attempt),
+      reporter_(reporter),
+      stop_requested_(stop_requested) {}
+
+void JobObserver::OnLog(const std::string& line) { spdlog::info("{}", line); }
+
+void JobObserver::OnPhase(Phase phase, double fraction) {
+  const v1::JobPhase phase_proto = ToProto(phase);
+  if (phase_proto != progress_.phase()) {
+    spdlog::debug("phase {}", v1::JobPhase_Name(phase_proto));
+  }
+  progress_.set_phase(phase_proto);
+  progress_.set_phase_fraction(fraction);
+  Publish();
+  if (phase == Phase::kTrain && !std::exchange(training_started_, true)) {
+    internal::WorkerEvent event;
+    event.mutable_training_started();
+    reporter_->Record(std::move(event));
+  }
+}
+
+void JobObserver::OnTotalSteps(int64_t total_steps) {
+  progress_.set_total_steps(total_steps);
+  Publish();
+}
+
+void JobObserver::OnStep(const StepRecord& record) {
+  progress_.set_step(record.step);
+  progress_.set_real_tokens(progress_.real_tokens() + record.real_tokens);
+  if (record.outcome == StepOutcome::kApplied) progress_.set_loss(record.loss);
+  mean_step_seconds_ =
+      mean_step_seconds_ == 0
+          ? record.step_seconds
+          : (1 - kNewestShare) * mean_step_seconds_ + kNewestShare * record.step_seconds;
+  if (mean_step_seconds_ > 0) {
+    progress_.set_tokens_per_second(static_cast<double>(record.real_tokens) / record.step_seconds);
+    progress_.set_remaining_seconds(
+        static_cast<double>(progress_.total_steps() - record.step) * mean_step_seconds_);
+  }
+  Publish();
+  RecordMetrics(ToProto(record));
+  LogStep(record);
+}
+
+void JobObserver::LogStep(const StepRecord& record) {
+  if (record.outcome != StepOutcome::kApplied) {
+    spdlog::warn("step {} changed nothing: {}", record.step,
+                 record.outcome == StepOutcome::kSkippedNonFinite
+                     ? "the gradient norm is not finite"
+                     : "none of its positions has a label");
+    return;
+  }
+  const bool last = record.step == progress_.total_steps();
+  if (absl::Now() - last_step_log_ < kStepLogInterval && !last && record.step != 1) return;
+  last_step_log_ = absl::Now();
+  spdlog::info("step {}/{} loss {:.4f} grad_norm {:.3f} lr {:.3g} {:.0f} tokens/s", record.step,
+               progress_.total_steps(), record.loss, record.grad_norm, record.learning_rate,
+               progress_.tokens_per_second());
+}
+
+void JobObserver::OnEvaluation(const EvaluationRecord& record) {
+  progress_.set_validation_loss(record.loss);
+  Publish();
+  RecordMetrics(ToProto(record));
+  spdlog::info("evaluation after step {}: loss {:.4f} over {} tokens", record.step, record.loss,
+               record.labelled_tokens);
+}
+
+void JobObserver::OnCheckpointSaved(const CheckpointRecord& record) {
+  internal::WorkerEvent event;
+  *event.mutable_checkpoint_saved() = ToProto(record, job_, attempt_);
+  *event.mutable_checkpoint_saved()->mutable_create_time() = ToTimestamp(absl::Now());
+  reporter_->Record(std::move(event));
+  spdlog::info("checkpoint of step {} saved: {} bytes in {}", record.step, record.bytes,
+               record.directory);
+}
+
+void JobObserver::OnCheckpointRemoved(int64_t step) {
+  internal::WorkerEvent event;
+  event.set_checkpoint_removed(step);
+  reporter_->Record(std::move(event));
+}
+
+Wish JobObserver::Ask() {
+  return stop_requested_->load(std::memory_order_relaxed) ? Wish::kStop : reporter_->wish();
+}
+
+void JobObserver::RecordMetrics(v1::StepMetrics metrics) {
+  metrics.set_attempt(attempt_);
+  *metrics.mutable_time() = ToTimestamp(absl::Now());
+  internal::WorkerEvent event;
+  *event.mutable_metrics() = std::move(metrics);
+  reporter_->Record(std::move(event));
+}
+
+void JobObserver::Publish() {
+  *progress_.mutable_update_time() = ToTimestamp(absl::Now());
+  reporter_->SetProgress(progress_);
+}
+
+}  // namespace penstock::server
