@@ -89,8 +89,9 @@ absl::Status RmsNormBackward(const cpu::Context& context, const RmsNormBackwardA
           (args.rows == 0 || (args.dy != nullptr && args.x != nullptr && args.w != nullptr &&
                               args.rstd != nullptr && args.dx != nullptr)),
       "RmsNormBackward", "arrays dy, x, w, rstd, dx and dw"));
-  PENSTOCK_RETURN_IF_ERROR(Require(args.dx != args.dy || args.dx_mode == WriteMode::kOverwrite,
-                                   "RmsNormBackward", "dx_mode kOverwrite where dx is dy"));
+  PENSTOCK_RETURN_IF_ERROR(
+      Require(args.rows == 0 || args.dx != args.dy || args.dx_mode == WriteMode::kOverwrite,
+              "RmsNormBackward", "dx_mode kOverwrite where dx is dy"));
   // The weight gradient first: dx may be dy.
   ParallelBlocks(context, args.cols, kColumnBlock, [&](int64_t begin, int64_t end) {
     RunForIsa<BackwardWeightColumns>(args, begin, end);
