@@ -48,9 +48,9 @@ class StoreReader : public WeightReader {
 int64_t ExportPeakBytes(int workers);
 
 // config.json and side files are verbatim; with options.type, the type that config.json names
-// follows. Values are rounded to nearest, ties to even. One that is not finite, or is not after rounding
-// to a narrower type, is FailedPrecondition / NON_FINITE naming tensor and value: such a model
-// would load and answer garbage.
+// follows. Values are rounded to nearest, ties to even. One that is not finite, or is not after
+// rounding to a narrower type, is FailedPrecondition / NON_FINITE naming tensor and value: such a
+// model would load and answer garbage.
 absl::Status ExportModel(const WeightReader& weights, const ExportSource& source,
                          const std::string& destination, const ExportOptions& options,
                          ThreadPool& pool, ProgressFunction progress);

@@ -21,6 +21,10 @@
 
 namespace penstock {
 
+// Whether `name` can be a file directly in a directory and nothing else: no slash, no control
+// characters, not "." or "..", 1 to 255 bytes.
+bool IsPlainFileName(std::string_view name);
+
 // Sole owner of a file descriptor.
 class FileDescriptor {
  public:

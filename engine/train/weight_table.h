@@ -17,7 +17,7 @@ namespace penstock {
 enum class WeightType : uint8_t { kFloat32, kFloat16, kBFloat16 };
 
 int64_t BytesPerElement(WeightType type);
-const char* ToString(WeightType type);  // "F32", "F16", "BF16"
+const char* ToString(WeightType type);                             // "F32", "F16", "BF16"
 std::optional<WeightType> WeightTypeFromString(std::string_view);  // of the same three
 
 struct WeightEntry {

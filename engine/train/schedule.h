@@ -1,0 +1,18 @@
+#pragma once
+
+#include <cstdint>
+
+#include "engine/engine.h"
+
+namespace penstock {
+
+// Learning rate of step `step` (from 0) of `total_steps`. A function of the step's number alone:
+// micro-batches and skipped steps do not move it.
+//   warm-up   peak * (step + 1) / warmup_steps while step < warmup_steps
+//   after it, with p = (step - warmup_steps) / (total_steps - warmup_steps):
+//   constant  peak
+//   linear    peak * (1 - (1 - final_fraction) * p)
+//   cosine    peak * (final_fraction + (1 - final_fraction) * (1 + cos(pi p)) / 2)
+double LearningRate(const ScheduleConfig& schedule, double peak, int64_t total_steps, int64_t step);
+
+}  // namespace penstock

@@ -1,0 +1,281 @@
+// Train(): a job from its data to its export, as a list of phases.
+//
+// A wish to stop ends any phase through the status that its progress call returns; steps are
+// never cut. What is written (checkpoint, export) is either complete or not there.
+
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
+#include "engine/base/units.h"
+#include "engine/data/report.h"
+#include "engine/data/tokenizer.h"
+#include "engine/engine.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/export.h"
+#include "engine/train/import.h"
+#include "engine/train/random_init.h"
+#include "engine/train/trainer.h"
+#include "engine/train/training_plan.h"
+
+namespace penstock {
+namespace {
+
+absl::Status Stopped() { return absl::CancelledError("stop requested"); }
+
+// Progress of a phase measured in bytes, with the question whether to stop.
+auto ByteProgress(TrainObserver& observer, Phase phase) {
+  return [&observer, phase](int64_t done, int64_t total) {
+    observer.OnPhase(phase, total > 0 ? static_cast<double>(done) / static_cast<double>(total) : 1);
+    return observer.Ask() == Wish::kStop ? Stopped() : absl::OkStatus();
+  };
+}
+
+class TrainRun {
+ public:
+  TrainRun(const TrainConfig& config, TrainObserver& observer)
+      : config_(config), observer_(observer) {}
+
+  absl::StatusOr<TrainSummary> Run() {
+    PENSTOCK_RETURN_IF_ERROR(OpenInputs());
+    PENSTOCK_RETURN_IF_ERROR(OpenData());
+    PENSTOCK_RETURN_IF_ERROR(LoadWeights());
+    PENSTOCK_RETURN_IF_ERROR(CreateTrainer());
+    PENSTOCK_RETURN_IF_ERROR(Steps());
+    PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+    if (summary_.end == TrainEnd::kFinished) PENSTOCK_RETURN_IF_ERROR(Export());
+    summary_.steps = steps_done_;
+    return summary_;
+  }
+
+  bool stopped() const { return observer_.Ask() == Wish::kStop; }
+
+ private:
+  absl::Status OpenInputs() {
+    PENSTOCK_ASSIGN_OR_RETURN(model_, OpenModelInput(config_));
+    if (model_.directory != nullptr) {
+      for (const std::string& note : model_.directory->notes()) observer_.OnLog(note);
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config_));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        plan_, MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_)));
+    observer_.OnLog(absl::StrFormat(
+        "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step; %d threads; "
+        "host memory %s",
+        model_.spec.family, model_.layout.parameter_count, model_.spec.num_layers,
+        plan_.micro_batches, config_.batch.micro_batch_tokens, plan_.threads,
+        FormatBytes(plan_.memory.host_peak_bytes)));
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenData() {
+    observer_.OnPhase(Phase::kData, 0);
+    const ByteTokenizer tokenizer;
+    JobDataArgs args{.train = config_.data.source,
+                     .evaluation_paths = config_.evaluation.validation_paths,
+                     .held_out_fraction = config_.evaluation.validation_fraction,
+                     .seed = config_.seed,
+                     .embedding_rows = model_.spec.vocab_size,
+                     .tokenizer = &tokenizer,
+                     .cache_directory = config_.token_cache_directory,
+                     .progress = [this](double fraction) {
+                       observer_.OnPhase(Phase::kData, fraction);
+                       return observer_.Ask() == Wish::kStop ? Stopped() : absl::OkStatus();
+                     }};
+    PENSTOCK_ASSIGN_OR_RETURN(data_, OpenJobData(args));
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadWeights() {
+    observer_.OnPhase(Phase::kImport, 0);
+    PENSTOCK_ASSIGN_OR_RETURN(store_, HostStore::Create(model_.layout, OptimizerState::kFloat32,
+                                                        GradientPlane::kFloat32));
+    ThreadPool pool(plan_.threads);
+    if (model_.directory == nullptr) {
+      InitializeWeights(model_.spec, config_.seed, *store_, pool);
+      return absl::OkStatus();
+    }
+    return ImportWeights(*model_.directory, *store_, pool, ByteProgress(observer_, Phase::kImport));
+  }
+
+  absl::Status CreateTrainer() {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        trainer_, Trainer::Create(config_, model_, plan_, *store_, data_.train, data_.evaluation));
+    observer_.OnLog(ToText(MakeDataReport(trainer_->train_stream())));
+    observer_.OnTotalSteps(trainer_->total_steps());
+    return absl::OkStatus();
+  }
+
+  absl::Status Steps() {
+    const int64_t total = trainer_->total_steps();
+    while (steps_done_ < total) {
+      if (observer_.Ask() == Wish::kStop) {
+        summary_.end = TrainEnd::kStopped;
+        return absl::OkStatus();
+      }
+      observer_.OnPhase(Phase::kTrain,
+                        static_cast<double>(steps_done_) / static_cast<double>(total));
+      PENSTOCK_ASSIGN_OR_RETURN(const StepRecord record, trainer_->Step(steps_done_));
+      steps_done_ = record.step;
+      tokens_done_ += record.real_tokens;
+      loss_ = record.loss;
+      observer_.OnStep(record);
+      PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));
+      PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
+      if (config_.checkpoint_every_steps > 0 && steps_done_ < total &&
+          steps_done_ % config_.checkpoint_every_steps == 0) {
+        PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  // The weights are as good as before the streak, so they are saved before the job fails.
+  absl::Status CheckStreak(const StepRecord& record) {
+    nonfinite_streak_ =
+        record.outcome == StepOutcome::kSkippedNonFinite ? nonfinite_streak_ + 1 : 0;
+    if (nonfinite_streak_ < config_.optimizer.max_nonfinite_steps) return absl::OkStatus();
+    PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kNonFinite,
+                 absl::StrCat(nonfinite_streak_,
+                              " steps in a row had a gradient norm that is not finite, the last "
+                              "is step ",
+                              record.step,
+                              "; none of them changed the weights. Lower the learning rate or "
+                              "look at the documents that the skipped steps name"),
+                 {{"step", absl::StrCat(record.step)}});
+  }
+
+  absl::Status EvaluateIfDue() {
+    if (!trainer_->can_evaluate()) return absl::OkStatus();
+    const int64_t every = config_.evaluation.every_steps;
+    const bool last = steps_done_ == trainer_->total_steps();
+    if (!last && (every == 0 || steps_done_ % every != 0)) return absl::OkStatus();
+    const auto record = trainer_->Evaluate(steps_done_, [this, last](double fraction) {
+      observer_.OnPhase(Phase::kEvaluate, fraction);
+      return observer_.Ask() == Wish::kStop && !last ? Stopped() : absl::OkStatus();
+    });
+    // Stopped in the middle: no figure, and the loop sees the wish next.
+    if (absl::IsCancelled(record.status())) return absl::OkStatus();
+    PENSTOCK_RETURN_IF_ERROR(record.status());
+    observer_.OnEvaluation(*record);
+    return absl::OkStatus();
+  }
+
+  // Of the last finished step, unless there is none or it is saved already.
+  absl::Status SaveCheckpoint() {
+    if (steps_done_ == 0 || saved_steps_.contains(steps_done_)) return absl::OkStatus();
+    observer_.OnPhase(Phase::kCheckpoint, 0);
+    const std::string directory = absl::StrCat(config_.checkpoint_directory, "/", steps_done_);
+    std::error_code error;
+    std::filesystem::create_directories(config_.checkpoint_directory, error);
+    if (error) {
+      return Error(
+          absl::StatusCode::kUnavailable, reason::kIoError,
+          absl::StrCat("cannot make ", config_.checkpoint_directory, ": ", error.message()));
+    }
+    ThreadPool pool(plan_.threads);
+    const CheckpointInfo info{.step = steps_done_,
+                              .tokens = tokens_done_,
+                              .updates_applied = store_->updates_applied,
+                              .loss = loss_,
+                              .code_version = PENSTOCK_VERSION,
+                              .fields = {{"seed", absl::StrCat(config_.seed)}}};
+    PENSTOCK_RETURN_IF_ERROR(WriteCheckpoint(
+        *store_, model_.source, info, directory, pool, [this](int64_t done, int64_t total) {
+          observer_.OnPhase(Phase::kCheckpoint,
+                            static_cast<double>(done) / static_cast<double>(total));
+          return absl::OkStatus();  // a checkpoint begun is finished
+        }));
+    saved_steps_.insert(steps_done_);
+    observer_.OnCheckpointSaved({.step = steps_done_,
+                                 .bytes = DirectoryBytes(directory),
+                                 .loss = loss_,
+                                 .directory = directory});
+    Prune();
+    return absl::OkStatus();
+  }
+
+  static int64_t DirectoryBytes(const std::string& directory) {
+    int64_t bytes = 0;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory, error)) {
+      if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
+    }
+    return bytes;
+  }
+
+  // Keeps the newest config_.keep_last_checkpoints. Renamed first: a directory named by a step
+  // is complete at every moment.
+  void Prune() {
+    while (static_cast<int64_t>(saved_steps_.size()) > config_.keep_last_checkpoints) {
+      const int64_t step = *saved_steps_.begin();
+      saved_steps_.erase(saved_steps_.begin());
+      const std::string directory = absl::StrCat(config_.checkpoint_directory, "/", step);
+      const std::string aside = absl::StrCat(config_.checkpoint_directory, "/.removed-", step);
+      std::error_code error;
+      std::filesystem::rename(directory, aside, error);
+      if (!error) std::filesystem::remove_all(aside, error);
+      if (error) {
+        observer_.OnLog(
+            absl::StrCat("cannot remove checkpoint ", directory, ": ", error.message()));
+        continue;
+      }
+      observer_.OnCheckpointRemoved(step);
+    }
+  }
+
+  absl::Status Export() {
+    if (config_.output_directory.empty()) return absl::OkStatus();
+    observer_.OnPhase(Phase::kExport, 0);
+    ThreadPool pool(plan_.threads);
+    PENSTOCK_RETURN_IF_ERROR(ExportModel(
+        *store_, model_.source, config_.output_directory, ExportOptions{}, pool,
+        [this](int64_t done, int64_t total) {
+          observer_.OnPhase(Phase::kExport, static_cast<double>(done) / static_cast<double>(total));
+          return absl::OkStatus();
+        }));
+    summary_.output_directory = config_.output_directory;
+    return absl::OkStatus();
+  }
+
+  const TrainConfig& config_;
+  TrainObserver& observer_;
+  ModelInput model_;
+  TrainingPlan plan_;
+  JobData data_;
+  std::unique_ptr<HostStore> store_;
+  std::unique_ptr<Trainer> trainer_;
+  TrainSummary summary_;
+  int64_t steps_done_ = 0;
+  int64_t tokens_done_ = 0;
+  int64_t nonfinite_streak_ = 0;
+  double loss_ = 0;
+  std::set<int64_t> saved_steps_;
+};
+
+}  // namespace
+
+absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& observer) {
+  TrainRun run(config, observer);
+  absl::StatusOr<TrainSummary> summary = run.Run();
+  if (absl::IsCancelled(summary.status()) && run.stopped()) {
+    return TrainSummary{.end = TrainEnd::kStopped};
+  }
+  return summary;
+}
+
+absl::Status RunExport(const ExportConfig& config, TrainObserver& observer) {
+  observer.OnPhase(Phase::kExport, 0);
+  ThreadPool pool(config.threads > 0 ? config.threads : UsableCores());
+  ExportOptions options;
+  if (config.export_element) options.type = ToWeightType(*config.export_element);
+  return ExportCheckpoint(config.checkpoint_directory, config.output_directory, options, pool,
+                          ByteProgress(observer, Phase::kExport));
+}
+
+}  // namespace penstock

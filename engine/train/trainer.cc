@@ -1,0 +1,152 @@
+#include "engine/train/trainer.h"
+
+#include <chrono>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/train/schedule.h"
+
+namespace penstock {
+namespace {
+
+constexpr size_t kMaxSkippedDocuments = 64;
+
+MicroBatchView ToView(const MicroBatch& batch) {
+  return {.ids = batch.ids.data(),
+          .positions = batch.positions.data(),
+          .labels = batch.labels.data(),
+          .document_starts = batch.document_starts.data(),
+          .num_documents = static_cast<int64_t>(batch.document_starts.size()) - 1,
+          .tokens = static_cast<int64_t>(batch.ids.size())};
+}
+
+double SecondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
+    const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan, HostStore& store,
+    std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> evaluation) {
+  std::unique_ptr<Trainer> trainer(new Trainer(config));
+  PENSTOCK_RETURN_IF_ERROR(trainer->CreateStreams(plan, std::move(train), std::move(evaluation)));
+  PENSTOCK_ASSIGN_OR_RETURN(trainer->executor_,
+                            CreateCpuExecutor(model.spec, store, plan.executor));
+  PENSTOCK_RETURN_IF_ERROR(trainer->PreparePrograms(model, plan));
+  for (int64_t i = 0; i < plan.micro_batches; ++i) {
+    trainer->buffers_.emplace_back(plan.rows_per_micro_batch, config.batch.sequence_length);
+  }
+  trainer->views_.resize(plan.micro_batches);
+  return trainer;
+}
+
+absl::Status Trainer::CreateStreams(const TrainingPlan& plan, std::shared_ptr<const Dataset> train,
+                                    std::shared_ptr<const Dataset> evaluation) {
+  BatchStream::Args args{.dataset = std::move(train),
+                         .sequence_length = config_.batch.sequence_length,
+                         .rows_per_micro_batch = plan.rows_per_micro_batch,
+                         .micro_batches_per_step = plan.micro_batches,
+                         .packing = config_.data.packing,
+                         .order = RowOrder::kShuffled,
+                         .seed = config_.seed};
+  PENSTOCK_ASSIGN_OR_RETURN(train_stream_, BatchStream::Create(args));
+  total_steps_ = config_.schedule.max_steps > 0
+                     ? config_.schedule.max_steps
+                     : config_.schedule.epochs * train_stream_->steps_per_epoch();
+  if (evaluation == nullptr) return absl::OkStatus();
+  args.dataset = std::move(evaluation);
+  args.micro_batches_per_step = 1;
+  args.order = RowOrder::kSequential;
+  PENSTOCK_ASSIGN_OR_RETURN(evaluation_stream_, BatchStream::Create(args));
+  return absl::OkStatus();
+}
+
+absl::Status Trainer::PreparePrograms(const ModelInput& model, const TrainingPlan& plan) {
+  PENSTOCK_ASSIGN_OR_RETURN(full_program_, TrainProgram(model, plan, plan.micro_batches));
+  PENSTOCK_RETURN_IF_ERROR(executor_->Prepare(full_program_));
+  const int64_t tail =
+      train_stream_->ShapeOfStep(train_stream_->steps_per_epoch() - 1).micro_batches;
+  if (tail != plan.micro_batches) {
+    PENSTOCK_ASSIGN_OR_RETURN(tail_program_, TrainProgram(model, plan, tail));
+    PENSTOCK_RETURN_IF_ERROR(executor_->Prepare(tail_program_));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(evaluation_program_, EvaluationProgram(model, plan));
+  return executor_->Prepare(evaluation_program_);
+}
+
+absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
+  const auto start = std::chrono::steady_clock::now();
+  const StepShape shape = train_stream_->ShapeOfStep(step);
+  for (int64_t i = 0; i < shape.micro_batches; ++i) {
+    train_stream_->Fill(step, i, buffers_[i]);
+    views_[i] = ToView(buffers_[i].view());
+  }
+  const double rate =
+      LearningRate(config_.schedule, config_.optimizer.learning_rate, total_steps_, step);
+  const StepInput input{.micro_batches = std::span(views_).first(shape.micro_batches),
+                        .labelled_tokens = shape.labelled_tokens,
+                        .optimizer = {.learning_rate = rate,
+                                      .beta1 = config_.optimizer.beta1,
+                                      .beta2 = config_.optimizer.beta2,
+                                      .epsilon = config_.optimizer.epsilon,
+                                      .weight_decay = config_.optimizer.weight_decay,
+                                      .max_grad_norm = config_.optimizer.max_grad_norm}};
+  const bool full = shape.micro_batches == full_program_.micro_batches;
+  StepResult result;
+  PENSTOCK_RETURN_IF_ERROR(executor_->Run(full ? full_program_ : tail_program_, input, result));
+
+  StepRecord record{.step = step + 1,
+                    .epoch = shape.epoch,
+                    .labelled_tokens = result.labelled_tokens,
+                    .real_tokens = shape.real_tokens,
+                    .grad_norm = result.decision.grad_norm,
+                    .clip_scale = result.decision.clip_scale,
+                    .learning_rate = rate,
+                    .outcome = result.decision.outcome};
+  if (result.labelled_tokens > 0) {
+    record.loss = result.loss_sum / static_cast<double>(result.labelled_tokens);
+  }
+  if (record.outcome != StepOutcome::kApplied) {
+    record.skipped_documents = train_stream_->DocumentsOfStep(step);
+    if (record.skipped_documents.size() > kMaxSkippedDocuments) {
+      record.skipped_documents.resize(kMaxSkippedDocuments);
+    }
+  }
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    record.lane_busy_seconds[LaneName(static_cast<Lane>(lane))] = result.busy_seconds[lane];
+  }
+  record.step_seconds = SecondsSince(start);
+  return record;
+}
+
+absl::StatusOr<EvaluationRecord> Trainer::Evaluate(
+    int64_t step, absl::FunctionRef<absl::Status(double fraction)> progress) {
+  const auto start = std::chrono::steady_clock::now();
+  const int64_t micro_batches = evaluation_stream_->steps_per_epoch();
+  double loss_sum = 0;
+  int64_t labelled_tokens = 0, tokens = 0;
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    if (config_.evaluation.max_tokens > 0 && tokens >= config_.evaluation.max_tokens) break;
+    PENSTOCK_RETURN_IF_ERROR(progress(static_cast<double>(i) / static_cast<double>(micro_batches)));
+    evaluation_stream_->Fill(i, 0, buffers_[0]);
+    const MicroBatch& batch = buffers_[0].view();
+    views_[0] = ToView(batch);
+    StepResult result;
+    PENSTOCK_RETURN_IF_ERROR(executor_->Run(
+        evaluation_program_,
+        {.micro_batches = std::span(views_).first(1), .labelled_tokens = batch.labelled_tokens},
+        result));
+    loss_sum += result.loss_sum;
+    labelled_tokens += result.labelled_tokens;
+    tokens += batch.real_tokens;
+  }
+  return EvaluationRecord{
+      .step = step,
+      .loss = labelled_tokens > 0 ? loss_sum / static_cast<double>(labelled_tokens) : 0,
+      .labelled_tokens = labelled_tokens,
+      .seconds = SecondsSince(start)};
+}
+
+}  // namespace penstock

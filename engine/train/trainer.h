@@ -1,0 +1,60 @@
+// Trainer: owns the parts of a running job (store, executor, programs, batches) and turns them
+// into steps and evaluations. It decides no order and does no maths.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/data/batch.h"
+#include "engine/engine.h"
+#include "engine/exec/executor.h"
+#include "engine/memory/host_store.h"
+#include "engine/train/training_plan.h"
+
+namespace penstock {
+
+// Thread-compatible: one thread drives an instance.
+class Trainer {
+ public:
+  // `store` holds the weights; not owned. `evaluation` may be null.
+  static absl::StatusOr<std::unique_ptr<Trainer>> Create(const TrainConfig& config,
+                                                         const ModelInput& model,
+                                                         const TrainingPlan& plan, HostStore& store,
+                                                         std::shared_ptr<const Dataset> train,
+                                                         std::shared_ptr<const Dataset> evaluation);
+
+  int64_t total_steps() const { return total_steps_; }
+  const BatchStream& train_stream() const { return *train_stream_; }
+  bool can_evaluate() const { return evaluation_stream_ != nullptr; }
+
+  // Runs step `step` (from 0).
+  absl::StatusOr<StepRecord> Step(int64_t step);
+
+  // Mean loss over the labelled tokens of the evaluation data, in order, at most
+  // config.evaluation.max_tokens of it (rounded up to a micro-batch). Changes nothing.
+  // `progress` is asked before each micro-batch; a status that is not OK ends the work with it.
+  // REQUIRES: can_evaluate().
+  absl::StatusOr<EvaluationRecord> Evaluate(
+      int64_t step, absl::FunctionRef<absl::Status(double fraction)> progress);
+
+ private:
+  explicit Trainer(const TrainConfig& config) : config_(config) {}
+  absl::Status CreateStreams(const TrainingPlan& plan, std::shared_ptr<const Dataset> train,
+                             std::shared_ptr<const Dataset> evaluation);
+  absl::Status PreparePrograms(const ModelInput& model, const TrainingPlan& plan);
+
+  const TrainConfig config_;
+  std::unique_ptr<BatchStream> train_stream_;
+  std::unique_ptr<BatchStream> evaluation_stream_;
+  int64_t total_steps_ = 0;
+
+  std::unique_ptr<Executor> executor_;
+  StepProgram full_program_;  // plan.micro_batches of them
+  StepProgram tail_program_;  // what the last step of an epoch has left; empty if nothing
+  StepProgram evaluation_program_;
+  std::vector<MicroBatchBuffer> buffers_;  // one a micro-batch of a step
+  std::vector<MicroBatchView> views_;      // of buffers_
+};
+
+}  // namespace penstock

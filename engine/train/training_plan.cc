@@ -1,0 +1,286 @@
+#include "engine/train/training_plan.h"
+
+#include <sched.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/data/batch.h"
+#include "engine/train/export.h"
+#include "engine/train/import.h"
+
+namespace penstock {
+namespace {
+
+// Of the process before it holds anything of the job: code, libraries, RPC buffers.
+constexpr int64_t kProcessBytes = int64_t{96} << 20;
+// Building a token cache: one line, one piece, and their tokens.
+constexpr int64_t kDataPhaseBytes = int64_t{384} << 20;
+// Logits of one chunk: enough rows to keep a GEMM busy, few enough for a 250k vocabulary.
+constexpr int64_t kLogitsChunkBytes = int64_t{64} << 20;
+constexpr int64_t kMinChunkRows = 16, kMaxChunkRows = 1024;
+
+// Layers times micro-batches: a program has about two ops for each.
+constexpr int64_t kMaxVisits = int64_t{1} << 18;
+
+Policy ChoosePolicy(const TrainConfig& config, const ModelSpec& spec) {
+  const int64_t rows = kLogitsChunkBytes / (spec.vocab_size * 4);
+  return {.save_level = config.batch.save_level,
+          .decoder_slots = 2,
+          .head_chunk_rows = std::clamp(rows, kMinChunkRows, kMaxChunkRows)};
+}
+
+// A window holds at least one token; text gives a token a byte, JSONL at most one a two bytes.
+// Documents shorter than a row are what makes more windows than bytes / sequence_length: the
+// estimate allows for documents of 16 tokens.
+int64_t EstimateWindows(int64_t data_bytes, int64_t sequence_length) {
+  const int64_t shortest = std::min<int64_t>(sequence_length, 16);
+  return data_bytes / shortest + 1;
+}
+
+// The memory of each phase, class by class.
+class MemorySummary {
+ public:
+  explicit MemorySummary(int64_t parameters) { summary_.parameters = parameters; }
+
+  void AddPhase(Phase phase, std::vector<MemoryPlanSummary::Entry> entries) {
+    int64_t bytes = 0;
+    for (const auto& entry : entries) bytes += entry.bytes;
+    summary_.phase_bytes.emplace_back(phase, bytes);
+    if (bytes <= summary_.host_peak_bytes) return;
+    summary_.host_peak_bytes = bytes;
+    summary_.classes = std::move(entries);
+  }
+  MemoryPlanSummary Take() { return std::move(summary_); }
+
+ private:
+  MemoryPlanSummary summary_;
+};
+
+std::vector<MemoryPlanSummary::Entry> ArenaEntries(const StepProgram& program,
+                                                   const Policy& policy) {
+  std::map<BufferClass, int64_t> by_class;
+  for (const Buffer& buffer : program.buffers) by_class[buffer.buffer_class] += buffer.bytes;
+  std::vector<MemoryPlanSummary::Entry> entries;
+  for (const auto& [buffer_class, bytes] : by_class) {
+    std::string name = BufferClassName(buffer_class);
+    if (buffer_class == BufferClass::kScratch) {
+      absl::StrAppend(&name, " (", policy.head_chunk_rows, " rows)");
+    }
+    entries.push_back({std::move(name), bytes});
+  }
+  return entries;
+}
+
+MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
+                            const TrainingPlan& plan, const StepProgram& program,
+                            int64_t data_bytes) {
+  const int64_t elements = model.layout.total_size();
+  const int64_t sequence = config.batch.sequence_length;
+  const int64_t windows = EstimateWindows(data_bytes, sequence);
+  std::vector<MemoryPlanSummary::Entry> store = {{"process", kProcessBytes},
+                                                 {"master weights", elements * 4},
+                                                 {"optimizer state", elements * 8},
+                                                 {"host gradients", elements * 4}};
+  std::vector<MemoryPlanSummary::Entry> train = store;
+  for (auto& entry : ArenaEntries(program, plan.policy)) train.push_back(std::move(entry));
+  train.push_back(
+      {"backend tables and threads", CpuExecutorOverheadBytes(model.spec, plan.executor)});
+  train.push_back({"batches", (plan.micro_batches + 1) *
+                                  MicroBatchBuffer::Bytes(plan.rows_per_micro_batch, sequence)});
+  train.push_back({"data order (estimate)", EpochPlanPeakBytes(windows, sequence)});
+
+  const auto with = [](std::vector<MemoryPlanSummary::Entry> entries, std::string name,
+                       int64_t bytes) {
+    entries.push_back({std::move(name), bytes});
+    return entries;
+  };
+  MemorySummary summary(model.layout.parameter_count);
+  summary.AddPhase(Phase::kData, {{"process", kProcessBytes}, {"tokenizing", kDataPhaseBytes}});
+  summary.AddPhase(Phase::kImport, with(store, "import windows", ImportPeakBytes(plan.threads)));
+  summary.AddPhase(Phase::kTrain, train);
+  summary.AddPhase(Phase::kEvaluate, train);
+  summary.AddPhase(Phase::kCheckpoint,
+                   with(train, "checkpoint windows", ExportPeakBytes(plan.threads)));
+  summary.AddPhase(Phase::kExport, with(train, "export windows", ExportPeakBytes(plan.threads)));
+  return summary.Take();
+}
+
+// What keeps the program's length and every byte count far from overflow.
+absl::Status CheckBatchBounds(const BatchConfig& batch, const ModelSpec& spec) {
+  const int64_t micro_batches = batch.tokens_per_step / batch.micro_batch_tokens;
+  if (micro_batches > kMaxVisits / spec.num_layers) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
+                 absl::StrCat(micro_batches, " micro-batches a step on ", spec.num_layers,
+                              " layers; at most ", kMaxVisits / spec.num_layers,
+                              "; raise batch.micro_batch_tokens (now ", batch.micro_batch_tokens,
+                              ") or lower batch.tokens_per_step"),
+                 {{"field", "batch.micro_batch_tokens"}});
+  }
+  const double token_bytes = 4.0 * static_cast<double>(spec.num_layers) *
+                             static_cast<double>(8 * spec.hidden_size + 4 * spec.intermediate_size +
+                                                 4 * spec.q_size() + 4 * spec.kv_size());
+  const double bytes = token_bytes * static_cast<double>(batch.tokens_per_step);
+  if (bytes < 0x1p56) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
+               absl::StrCat("a step of ", batch.tokens_per_step, " tokens needs more than ",
+                            FormatBytes(int64_t{1} << 56), "; lower batch.tokens_per_step"),
+               {{"field", "batch.tokens_per_step"}});
+}
+
+absl::StatusOr<TrainingPlan> PlanWithoutLimit(const TrainConfig& config, const ModelInput& model,
+                                              int64_t data_bytes) {
+  const BatchConfig& batch = config.batch;
+  TrainingPlan plan;
+  plan.policy = ChoosePolicy(config, model.spec);
+  plan.rows_per_micro_batch = batch.micro_batch_tokens / batch.sequence_length;
+  plan.micro_batches = batch.tokens_per_step / batch.micro_batch_tokens;
+  plan.threads = config.compute_threads > 0 ? config.compute_threads : UsableCores();
+  plan.shape = {.micro_batches = static_cast<int32_t>(plan.micro_batches),
+                .tokens_per_micro_batch = batch.micro_batch_tokens,
+                .element_bytes = 4,
+                .kernel_scratch_bytes =
+                    CpuKernelScratchBytes(model.spec, batch.micro_batch_tokens, plan.threads),
+                .arena_budget_bytes = 0};
+  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram train, TrainProgram(model, plan, plan.micro_batches));
+  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram evaluation, EvaluationProgram(model, plan));
+  plan.executor = {.tokens_per_micro_batch = batch.micro_batch_tokens,
+                   .max_positions = batch.sequence_length,
+                   .head_chunk_rows = plan.policy.head_chunk_rows,
+                   .arena_bytes = std::max(train.arena_bytes, evaluation.arena_bytes),
+                   .threads = plan.threads};
+  plan.memory = Summarize(config, model, plan, train, data_bytes);
+  return plan;
+}
+
+// The gentlest change of the batch that fits, in words; empty if none does.
+std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
+                       int64_t usable_bytes) {
+  struct Change {
+    SaveLevel level;
+    int64_t micro_batch_tokens;
+    const char* words;
+  };
+  const int64_t one_row = config.batch.sequence_length;
+  const Change changes[] = {
+      {SaveLevel::kAttention, config.batch.micro_batch_tokens,
+       "batch.activation_checkpointing: save_attention"},
+      {SaveLevel::kInput, config.batch.micro_batch_tokens,
+       "batch.activation_checkpointing: save_input"},
+      {SaveLevel::kInput, one_row,
+       "batch.activation_checkpointing: save_input with micro-batches of one row"}};
+  for (const Change& change : changes) {
+    TrainConfig changed = config;
+    changed.batch.save_level = change.level;
+    changed.batch.micro_batch_tokens = change.micro_batch_tokens;
+    const auto plan = PlanWithoutLimit(changed, model, data_bytes);
+    if (plan.ok() && plan->memory.host_peak_bytes <= usable_bytes) return change.words;
+  }
+  return "";
+}
+
+absl::Status TooLarge(const MemoryPlanSummary& memory, const HostMemoryLimit& usable,
+                      const std::string& nearest) {
+  std::string parts;
+  for (const auto& entry : memory.classes) {
+    absl::StrAppend(&parts, parts.empty() ? "" : ", ", entry.name, " ", FormatBytes(entry.bytes));
+  }
+  return Error(
+      absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
+      absl::StrCat("needs ", FormatBytes(memory.host_peak_bytes), " of host memory (", parts, "), ",
+                   FormatBytes(usable.usable_bytes), " usable (limit: ", usable.source, "); ",
+                   nearest.empty() ? "no batch setting makes it fit: use a smaller model or a "
+                                     "larger limit"
+                                   : absl::StrCat("fits with ", nearest)),
+      {{"needed_bytes", absl::StrCat(memory.host_peak_bytes)},
+       {"usable_bytes", absl::StrCat(usable.usable_bytes)},
+       {"limit_source", usable.source}});
+}
+
+}  // namespace
+
+int UsableCores() {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+absl::StatusOr<StepProgram> TrainProgram(const ModelInput& model, const TrainingPlan& plan,
+                                         int64_t micro_batches) {
+  ProgramShape shape = plan.shape;
+  shape.micro_batches = static_cast<int32_t>(micro_batches);
+  return BuildTrainProgram(model.spec, model.layout, plan.policy, shape);
+}
+
+absl::StatusOr<StepProgram> EvaluationProgram(const ModelInput& model, const TrainingPlan& plan) {
+  ProgramShape shape = plan.shape;
+  shape.micro_batches = 1;
+  return BuildEvaluationProgram(model.spec, model.layout, plan.policy, shape);
+}
+
+HostMemoryLimit UsableHostMemory(const TrainConfig& config) {
+  HostMemoryLimit limit = ReadHostMemoryLimit();
+  if (config.host_memory_bytes > 0 && config.host_memory_bytes < limit.usable_bytes) {
+    limit = {config.host_memory_bytes, "limits.host_memory_bytes"};
+  }
+  return limit;
+}
+
+absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config) {
+  std::vector<std::string> paths = config.data.source.paths;
+  paths.insert(paths.end(), config.evaluation.validation_paths.begin(),
+               config.evaluation.validation_paths.end());
+  int64_t bytes = 0;
+  for (const std::string& path : paths) {
+    struct stat info;
+    if (stat(path.c_str(), &info) != 0) {
+      return Error(absl::StatusCode::kNotFound, reason::kDataInvalid,
+                   absl::StrCat("data file ", path, ": ", std::strerror(errno)), {{"path", path}});
+    }
+    if (!S_ISREG(info.st_mode)) {
+      return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid,
+                   absl::StrCat("data file ", path,
+                                " is not a regular file; name the files "
+                                "themselves"),
+                   {{"path", path}});
+    }
+    bytes += info.st_size;
+  }
+  if (bytes == 0) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid,
+                 absl::StrCat("the data files are empty (", paths.size(),
+                              " files, 0 bytes); give files with text or token ids"));
+  }
+  return bytes;
+}
+
+absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
+                                              int64_t data_bytes, const HostMemoryLimit& usable) {
+  PENSTOCK_RETURN_IF_ERROR(CheckBatchBounds(config.batch, model.spec));
+  if (config.batch.sequence_length > model.spec.max_positions) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
+                 absl::StrCat("batch.sequence_length ", config.batch.sequence_length,
+                              " is more than the model's max_position_embeddings ",
+                              model.spec.max_positions, "; lower it"),
+                 {{"field", "batch.sequence_length"}});
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, PlanWithoutLimit(config, model, data_bytes));
+  if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
+  return TooLarge(plan.memory, usable, NearestFit(config, model, data_bytes, usable.usable_bytes));
+}
+
+absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config) {
+  PENSTOCK_ASSIGN_OR_RETURN(const ModelInput model, OpenModelInput(config));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config));
+  PENSTOCK_ASSIGN_OR_RETURN(const TrainingPlan plan,
+                            MakeTrainingPlan(config, model, data_bytes, UsableHostMemory(config)));
+  return plan.memory;
+}
+
+}  // namespace penstock
