@@ -56,14 +56,13 @@ void JobObserver::OnStep(const StepRecord& record) {
   progress_.set_step(record.step);
   progress_.set_real_tokens(progress_.real_tokens() + record.real_tokens);
   if (record.outcome == StepOutcome::kApplied) progress_.set_loss(record.loss);
-  mean_step_seconds_ =
-      mean_step_seconds_ == 0
-          ? record.step_seconds
-          : (1 - kNewestShare) * mean_step_seconds_ + kNewestShare * record.step_seconds;
-  if (mean_step_seconds_ > 0) {
+  mean_step_seconds_ = mean_step_seconds_ == 0 ? record.step_seconds
+                                               : (1 - kNewestShare) * mean_step_seconds_ +
+                                                     kNewestShare * record.step_seconds;
+  if (record.step_seconds > 0) {
     progress_.set_tokens_per_second(static_cast<double>(record.real_tokens) / record.step_seconds);
-    progress_.set_remaining_seconds(
-        static_cast<double>(progress_.total_steps() - record.step) * mean_step_seconds_);
+    progress_.set_remaining_seconds(static_cast<double>(progress_.total_steps() - record.step) *
+                                    mean_step_seconds_);
   }
   Publish();
   RecordMetrics(ToProto(record));

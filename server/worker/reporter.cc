@@ -98,9 +98,8 @@ bool Reporter::Stopping() {
 
 void Reporter::WaitForWork() {
   absl::MutexLock lock(&mutex_);
-  const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return has_news_ || stopping_;
-  };
+  const auto ready = [this]()
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return has_news_ || stopping_; };
   if (mutex_.AwaitWithTimeout(absl::Condition(&ready), kHeartbeat) && !stopping_) {
     mutex_.AwaitWithTimeout(absl::Condition(&stopping_), kGather);
   }

@@ -1,0 +1,137 @@
+#include "server/worker/attempt.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string_view>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "server/spec/convert.h"
+#include "server/spec/job_spec.h"
+#include "server/status_proto.h"
+
+namespace penstock::server {
+namespace {
+
+absl::Status SystemError(const std::string& path, const char* what) {
+  return Error(absl::StatusCode::kUnavailable, reason::kIoError,
+               absl::StrCat(path, ": ", what, ": ", std::strerror(errno)), {{"file", path}});
+}
+
+absl::Status WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return absl::UnavailableError(std::strerror(errno));
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return absl::OkStatus();
+}
+
+// Replaces `path` durably: temporary file, fsync, rename, fsync of the directory.
+absl::Status ReplaceFile(const std::string& path, std::string_view bytes) {
+  const std::string temporary = absl::StrCat(path, ".tmp");
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  if (fd < 0) return SystemError(temporary, "cannot be created");
+  const bool written = WriteAll(fd, bytes).ok() && fsync(fd) == 0;
+  if (!written) {
+    const absl::Status status = SystemError(temporary, "cannot be written");
+    close(fd);
+    unlink(temporary.c_str());
+    return status;
+  }
+  if (close(fd) != 0 || rename(temporary.c_str(), path.c_str()) != 0) {
+    return SystemError(path, "cannot be renamed into place");
+  }
+  const std::string directory = path.substr(0, path.rfind('/'));
+  const int directory_fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (directory_fd < 0) return SystemError(directory, "cannot be opened");
+  const int failed = fsync(directory_fd);
+  close(directory_fd);
+  return failed == 0 ? absl::OkStatus() : SystemError(directory, "cannot be synced");
+}
+
+internal::AttemptOutcome Failed(const absl::Status& status) {
+  internal::AttemptOutcome outcome;
+  outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
+  *outcome.mutable_error() = ToStatusProto(status);
+  return outcome;
+}
+
+internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
+                                     TrainObserver& observer) {
+  TrainConfig config = ToTrainConfig(assignment.train());
+  config.checkpoint_directory = absl::StrCat(assignment.job_directory(), "/checkpoints");
+  config.token_cache_directory = assignment.token_cache_directory();
+  // What the daemon has reserved, not what the machine has: other jobs hold the rest.
+  if (assignment.host_memory_bytes() > 0) config.host_memory_bytes = assignment.host_memory_bytes();
+  const absl::StatusOr<TrainSummary> summary = Train(config, observer);
+  if (!summary.ok()) return Failed(summary.status());
+  internal::AttemptOutcome outcome;
+  outcome.set_result(summary->end == TrainEnd::kStopped ? internal::ATTEMPT_RESULT_CANCELLED
+                                                        : internal::ATTEMPT_RESULT_SUCCEEDED);
+  if (!summary->output_directory.empty()) outcome.add_artifacts(summary->output_directory);
+  return outcome;
+}
+
+internal::AttemptOutcome RunExporting(const internal::ExportWork& work, TrainObserver& observer) {
+  const ExportConfig config{.checkpoint_directory = work.checkpoint_directory(),
+                            .output_directory = work.spec().directory(),
+                            .export_element = ToExportElement(work.spec().export_type())};
+  const absl::Status status = RunExport(config, observer);
+  internal::AttemptOutcome outcome;
+  if (absl::IsCancelled(status)) {
+    outcome.set_result(internal::ATTEMPT_RESULT_CANCELLED);
+    return outcome;
+  }
+  if (!status.ok()) return Failed(status);
+  outcome.set_result(internal::ATTEMPT_RESULT_SUCCEEDED);
+  outcome.add_artifacts(work.spec().directory());
+  return outcome;
+}
+
+}  // namespace
+
+absl::StatusOr<internal::Assignment> ReadAssignment(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  internal::Assignment assignment;
+  if (!file || !assignment.ParseFromIstream(&file)) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
+                 absl::StrCat(path, ": not a readable assignment; penstockd writes these, and ",
+                              "starts penstock-worker itself"),
+                 {{"file", path}});
+  }
+  if (assignment.job().empty() || assignment.job_directory().empty() ||
+      assignment.daemon_socket().empty() || assignment.attempt() < 1 ||
+      assignment.work_case() == internal::Assignment::WORK_NOT_SET) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kInternal,
+        absl::StrCat(path, ": an assignment without job, attempt, work, directory or ", "socket"),
+        {{"file", path}});
+  }
+  return assignment;
+}
+
+std::string AttemptDirectory(const internal::Assignment& assignment) {
+  return absl::StrCat(assignment.job_directory(), "/attempts/", assignment.attempt());
+}
+
+internal::AttemptOutcome RunAttempt(const internal::Assignment& assignment,
+                                    TrainObserver& observer) {
+  return assignment.has_train() ? RunTraining(assignment, observer)
+                                : RunExporting(assignment.export_(), observer);
+}
+
+absl::Status WriteOutcome(const internal::Assignment& assignment,
+                          const internal::AttemptOutcome& outcome) {
+  return ReplaceFile(absl::StrCat(AttemptDirectory(assignment), "/outcome.pb"),
+                     outcome.SerializeAsString());
+}
+
+}  // namespace penstock::server
