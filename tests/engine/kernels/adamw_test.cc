@@ -163,7 +163,9 @@ TEST(AdamWTest, PatternsThatAreNotOrdinaryGiveTheSameBits) {
 TEST(AdamWTest, FollowsFloat64OverFiftySteps) {
   ThreadPool pool(2);
   constexpr int64_t kCount = 1000;
-  const Hyper hyper{.learning_rate = 3e-4, .gradient_scale = 0.5f};
+  // 1 - learning_rate * weight_decay is exact in fp32: rounded, as torch rounds it too, it alone
+  // would move a weight by up to 1.5e-6 of itself in fifty steps.
+  const Hyper hyper{.learning_rate = 0x1p-12, .weight_decay = 0x1p-3, .gradient_scale = 0.5f};
   // Weights below 1: the fp32 master itself rounds by 6e-8 |w| twice a step.
   const Floats weights = Random(kCount, 1, 0.2f);
   State state(weights, 0);
