@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,6 +20,12 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 using Block = std::vector<float>;
+
+// Every bit set: not a number, as floats. What is read before it was written, or added to
+// instead of overwritten, spoils the result.
+constexpr std::byte kUnwritten{0xff};
+
+Block UnwrittenBlock(int64_t size) { return Block(size, std::numeric_limits<float>::quiet_NaN()); }
 
 // The weights of `layout`, each from the tensor of its name. Every tensor must be used.
 absl::StatusOr<std::vector<Block>> ArrangeWeights(const ReferenceCase& reference,
@@ -95,14 +102,18 @@ DecoderRun::DecoderRun(const ReferenceCase& reference, const ModelSpec& spec,
             .document_starts = reference_.document_starts.data(),
             .num_documents = static_cast<int64_t>(reference_.document_starts.size()) - 1,
             .tokens = tokens_};
-  for (const BlockLayout& block : layout_.blocks) gradients_.emplace_back(block.size);
-  activations_.assign(spec_.num_layers + 1, std::vector<float>(tokens_ * spec_.hidden_size));
-  d_.resize(tokens_ * spec_.hidden_size);
+  for (const BlockLayout& block : layout_.blocks) {
+    gradients_.push_back(UnwrittenBlock(block.size));
+  }
+  activations_.assign(spec_.num_layers + 1, UnwrittenBlock(tokens_ * spec_.hidden_size));
+  d_ = UnwrittenBlock(tokens_ * spec_.hidden_size);
   attention_.assign(spec_.num_layers,
-                    Bytes(MakeAttentionTensors(spec_, tokens_, sizeof(float)).bytes));
-  mlp_.assign(spec_.num_layers, Bytes(MakeMlpTensors(spec_, tokens_, sizeof(float)).bytes));
-  block_scratch_.resize(MakeBlockScratch(spec_, tokens_, sizeof(float), kernel_bytes_).bytes);
-  head_scratch_.resize(MakeHeadScratch(spec_, head_chunk_rows_, sizeof(float)).bytes);
+                    Bytes(MakeAttentionTensors(spec_, tokens_, sizeof(float)).bytes, kUnwritten));
+  mlp_.assign(spec_.num_layers,
+              Bytes(MakeMlpTensors(spec_, tokens_, sizeof(float)).bytes, kUnwritten));
+  block_scratch_.resize(MakeBlockScratch(spec_, tokens_, sizeof(float), kernel_bytes_).bytes,
+                        kUnwritten);
+  head_scratch_.resize(MakeHeadScratch(spec_, head_chunk_rows_, sizeof(float)).bytes, kUnwritten);
 }
 
 absl::StatusOr<DecoderResult> DecoderRun::Run() {
