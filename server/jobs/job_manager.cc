@@ -1,0 +1,313 @@
+#include "server/jobs/job_manager.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "google/protobuf/util/time_util.h"
+#include "server/jobs/page_token.h"
+#include "server/jobs/request_checks.h"
+#include "server/jobs/request_replay.h"
+#include "server/store/job_state.h"
+#include "spdlog/spdlog.h"
+
+namespace penstock::server {
+using google::protobuf::util::TimeUtil;
+namespace {
+
+constexpr int64_t kMaxListBytes = 2 << 20;  // clients take 4 MiB by default
+constexpr int64_t kWatchBatchEvents = 64;
+constexpr int64_t kWatchBatchBytes = 256 << 10;
+// An export streams tensors through bounded buffers.
+constexpr int64_t kExportHostBytes = int64_t{64} << 20;
+
+}  // namespace
+
+JobManager::JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
+                       WorkerManager& workers)
+    : options_(std::move(options)), directory_(directory), table_(table), workers_(workers) {}
+
+// ---- Creating ----
+
+absl::Status JobManager::Admit() const {
+  if (workers_.admission() == Admission::kDraining) {
+    return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,
+                 "the daemon is shutting down and takes no new jobs; try again when it is back",
+                 {{"retry_seconds", "5"}});
+  }
+  const int64_t queued = table_.CountInState(v1::JOB_STATE_QUEUED);
+  if (queued >= options_.max_queued_jobs) {
+    return Error(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
+                 absl::StrCat(queued,
+                              " jobs wait, as many as may (max_queued_jobs); wait for "
+                              "one to start or cancel one"),
+                 {{"queued", absl::StrCat(queued)},
+                  {"limit", absl::StrCat(options_.max_queued_jobs)},
+                  {"retry_seconds", "30"}});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobManager::AdmitMemory(const v1::JobPlan& plan) const {
+  const int64_t usable = workers_.options().host_memory_bytes;
+  if (plan.host_peak_bytes() <= usable) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
+               absl::StrCat("the job needs ", FormatBytes(plan.host_peak_bytes()),
+                            " of host memory and can never have more than ", FormatBytes(usable),
+                            " (", options_.host_memory_limit_source,
+                            "); use a smaller model or batch, or raise the limit"),
+               {{"needed_bytes", absl::StrCat(plan.host_peak_bytes())},
+                {"usable_bytes", absl::StrCat(usable)},
+                {"limit_source", options_.host_memory_limit_source}});
+}
+
+std::string JobManager::NewJobName() {
+  // 60 random bits: two jobs of one daemon never meet. Starts with a letter by construction.
+  constexpr std::string_view kAlphabet = "abcdefghijkmnpqrstuvwxyz23456789";
+  std::random_device random;
+  std::string id = "j";
+  for (int i = 0; i < 12; ++i) id += kAlphabet[random() % kAlphabet.size()];
+  return "jobs/" + id;
+}
+
+v1::Job JobManager::NewJob(const std::string& name) {
+  v1::Job job;
+  job.set_name(name);
+  job.set_state(v1::JOB_STATE_QUEUED);
+  *job.mutable_create_time() = TimeUtil::GetCurrentTime();
+  return job;
+}
+
+absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
+    const v1::CreateJobRequest& request) {
+  if (!request.validate_only()) {
+    PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CreateJobResponse>(table_.store(), request));
+    if (replay) return replay;
+  }
+  PENSTOCK_RETURN_IF_ERROR(Admit());
+  if (!request.job_id().empty() && table_.store().GetJob("jobs/" + request.job_id()).ok()) {
+    return Error(
+        absl::StatusCode::kAlreadyExists, reason::kJobExists,
+        absl::StrCat("jobs/", request.job_id(), " exists; choose another job_id or leave it empty"),
+        {{"job", "jobs/" + request.job_id()}, {"field", "job_id"}});
+  }
+  return std::nullopt;
+}
+
+absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJobRequest& request,
+                                                               PlannedJob planned) {
+  // Once more: other calls, maybe of the same id, came in between.
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
+  if (replay) return *replay;
+  PENSTOCK_RETURN_IF_ERROR(AdmitMemory(planned.plan));
+  v1::CreateJobResponse response;
+  v1::Job& job = *response.mutable_job();
+  if (!request.validate_only()) {
+    job = NewJob(request.job_id().empty() ? NewJobName() : "jobs/" + request.job_id());
+  }
+  *job.mutable_train() = std::move(planned.spec);
+  *job.mutable_plan() = std::move(planned.plan);
+  for (std::string& warning : planned.warnings) job.add_warnings(std::move(warning));
+  if (request.validate_only()) return response;
+
+  // Whatever lies there is no job's: its row is gone.
+  PENSTOCK_RETURN_IF_ERROR(directory_.Discard(job.name()));
+  const auto record = MakeRecord(request, response);
+  PENSTOCK_RETURN_IF_ERROR(table_.Insert(job, record ? &*record : nullptr));
+  workers_.Dispatch();
+  return response;
+}
+
+absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
+    const v1::ExportCheckpointRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay,
+                            Replay<v1::ExportCheckpointResponse>(table_.store(), request));
+  if (replay) return *replay;
+  PENSTOCK_RETURN_IF_ERROR(Admit());
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
+                            ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint"));
+  PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
+  v1::ExportCheckpointResponse response;
+  v1::Job& job = *response.mutable_job();
+  job = NewJob(NewJobName());
+  *job.mutable_export_() = request.spec();
+  job.mutable_plan()->set_host_peak_bytes(kExportHostBytes);
+  PENSTOCK_RETURN_IF_ERROR(AdmitMemory(job.plan()));
+  const auto record = MakeRecord(request, response);
+  PENSTOCK_RETURN_IF_ERROR(table_.Insert(job, record ? &*record : nullptr));
+  workers_.Dispatch();
+  return response;
+}
+
+// ---- Ending ----
+
+absl::StatusOr<v1::CancelJobResponse> JobManager::Cancel(const v1::CancelJobRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CancelJobResponse>(table_.store(), request));
+  if (replay) return *replay;
+  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, table_.store().GetJob(request.name()));
+  const int32_t deaths = stored.worker_deaths;
+  v1::CancelJobResponse response;
+  v1::Job& after = *response.mutable_job();
+  after = table_.Live(std::move(stored));
+  const v1::JobState from = after.state();
+  if (IsFinal(from)) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kJobStateConflict,
+                 absl::StrCat(request.name(), " has ended (", StateName(from),
+                              "), so there is nothing to cancel"),
+                 {{"job", request.name()}, {"state", StateName(from)}});
+  }
+  after.set_state_reason(v1::STATE_REASON_CANCEL_REQUESTED);
+  after.clear_state_message();
+  after.clear_queue_position();
+  if (from == v1::JOB_STATE_QUEUED) {
+    after.set_state(v1::JOB_STATE_CANCELLED);
+    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
+  } else {
+    after.set_state(v1::JOB_STATE_CANCELLING);
+  }
+  const auto record = MakeRecord(request, response);
+  if (from == v1::JOB_STATE_CANCELLING) {
+    if (record) PENSTOCK_RETURN_IF_ERROR(table_.store().InsertRequest(*record));
+    return response;
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      table_.Move(*table_.Find(request.name()), after, deaths, record ? &*record : nullptr));
+  workers_.Dispatch();
+  return response;
+}
+
+absl::Status JobManager::CheckNotInUse(const std::string& job) {
+  for (const auto& [row, active] : table_.active()) {
+    const v1::Job& other = active->stored.job;
+    if (other.has_export_() && absl::StartsWith(other.export_().checkpoint(), job + "/")) {
+      return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointInUse,
+                   absl::StrCat(other.name(), " exports ", other.export_().checkpoint(),
+                                "; wait for its end or cancel it"),
+                   {{"job", job}, {"used_by", other.name()}});
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::DeleteJobResponse> JobManager::Delete(const v1::DeleteJobRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::DeleteJobResponse>(table_.store(), request));
+  if (replay) return *replay;
+  PENSTOCK_RETURN_IF_ERROR(CheckNotInUse(request.name()));
+  v1::DeleteJobResponse response;
+  const auto record = MakeRecord(request, response);
+  PENSTOCK_RETURN_IF_ERROR(table_.store().DeleteJob(request.name(), record ? &*record : nullptr));
+  table_.hub().Publish(request.name(), Topic::kEvents);
+  if (absl::Status discarded = directory_.Discard(request.name()); !discarded.ok()) {
+    // The job is gone all the same; the next start moves its files.
+    spdlog::error("{}: {}", request.name(), std::string(discarded.message()));
+  }
+  return response;
+}
+
+// ---- Reading ----
+
+absl::StatusOr<v1::GetJobResponse> JobManager::Get(const v1::GetJobRequest& request) {
+  v1::GetJobResponse response;
+  PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_job(), table_.Get(request.name()));
+  return response;
+}
+
+absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest& request) {
+  std::vector<v1::JobState> states;
+  for (const int state : request.states()) states.push_back(static_cast<v1::JobState>(state));
+  std::sort(states.begin(), states.end());
+  std::string filter = "jobs";
+  for (const v1::JobState state : states) absl::StrAppend(&filter, " ", state);
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t before,
+                            ParsePageToken(request.page_token(), filter, INT64_MAX));
+  // One more than asked tells whether there is another page.
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs,
+                            table_.store().ListJobs(before, states, size + 1, kMaxListBytes));
+  v1::ListJobsResponse response;
+  int64_t last_row = 0;
+  int64_t bytes = 0;
+  for (StoredJob& stored : jobs) {
+    if (response.jobs_size() == size || bytes >= kMaxListBytes) break;
+    bytes += static_cast<int64_t>(stored.job.ByteSizeLong());
+    last_row = stored.row;
+    *response.add_jobs() = table_.Live(std::move(stored));
+  }
+  const bool cut = static_cast<int64_t>(jobs.size()) > response.jobs_size();
+  // The store stops at the byte limit too; then there may or may not be more.
+  if (cut || bytes >= kMaxListBytes) {
+    response.set_next_page_token(MakePageToken(filter, last_row));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ListCheckpointsResponse> JobManager::ListCheckpoints(
+    const v1::ListCheckpointsRequest& request) {
+  const std::string filter = "checkpoints " + request.parent();
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t after,
+                            ParsePageToken(request.page_token(), filter, /*first=*/-1));
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> found,
+                            table_.store().ListCheckpoints(request.parent(), after, size + 1));
+  v1::ListCheckpointsResponse response;
+  for (v1::Checkpoint& checkpoint : found) {
+    if (response.checkpoints_size() == size) {
+      response.set_next_page_token(
+          MakePageToken(filter, response.checkpoints(static_cast<int>(size) - 1).step()));
+      break;
+    }
+    *response.add_checkpoints() = std::move(checkpoint);
+  }
+  return response;
+}
+
+absl::StatusOr<v1::GetCheckpointResponse> JobManager::GetCheckpoint(
+    const v1::GetCheckpointRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(request.name(), "name"));
+  v1::GetCheckpointResponse response;
+  PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_checkpoint(),
+                            table_.store().GetCheckpoint(name.job, name.step));
+  return response;
+}
+
+absl::StatusOr<WatchBatch> JobManager::ReadEvents(const std::string& name, uint64_t cursor) {
+  WatchBatch batch;
+  if (!name.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(batch.job, table_.Get(name));
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(batch.last_event, table_.store().LastEvent());
+  if (cursor > batch.last_event) {
+    return Error(
+        absl::StatusCode::kOutOfRange, reason::kCursorExpired,
+        absl::StrCat("the cursor's event ", cursor, " lies after the last one, ", batch.last_event,
+                     ": it is of another state directory. Watch from the beginning"),
+        {{"event", absl::StrCat(cursor)}, {"last_event", absl::StrCat(batch.last_event)}});
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      batch.events, table_.store().EventsAfter(cursor, name, kWatchBatchEvents, kWatchBatchBytes));
+  return batch;
+}
+
+void JobManager::Describe(v1::GetServerInfoResponse& info) {
+  info.set_status(workers_.admission() == Admission::kDraining ? v1::SERVER_STATUS_DRAINING
+                                                               : v1::SERVER_STATUS_SERVING);
+  const int64_t queued = table_.CountInState(v1::JOB_STATE_QUEUED);
+  info.set_queued_jobs(queued);
+  info.set_running_jobs(static_cast<int64_t>(table_.active().size()) - queued);
+  info.set_host_memory_bytes(workers_.options().host_memory_bytes);
+  info.set_host_memory_reserved_bytes(workers_.reserved_bytes());
+  info.set_host_memory_limit_source(options_.host_memory_limit_source);
+}
+
+std::string JobManager::HolderOf(const std::string& device) {
+  for (const auto& [row, job] : table_.active()) {
+    if (job->worker && job->worker->device == device) return job->name();
+  }
+  return "";
+}
+
+}  // namespace penstock::server

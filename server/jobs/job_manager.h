@@ -1,0 +1,94 @@
+// What clients ask for: the operations behind JobService, CheckpointService and AdminService.
+//
+// Each mutating operation takes the reply it would give to a repeated request_id from the store
+// first, and stores its own reply in the transaction of its effect. Creating a training job has
+// two halves, for between them the spec is checked on another thread (reading config.json and
+// headers may be slow): Begin, then the planner, then Finish, which checks again.
+// Belongs to the control thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/admin_service.pb.h"
+#include "penstock/v1/checkpoint_service.pb.h"
+#include "penstock/v1/job.pb.h"
+#include "server/jobs/job_table.h"
+#include "server/jobs/worker_manager.h"
+
+namespace penstock::server {
+
+// A spec that can run: defaults filled in, memory laid out.
+struct PlannedJob {
+  v1::JobSpec spec;
+  v1::JobPlan plan;
+  std::vector<std::string> warnings;
+};
+// Refuses what could not run. Called on a thread of its own, one call at a time.
+using SpecPlanner = std::function<absl::StatusOr<PlannedJob>(const v1::JobSpec&)>;
+// Whether a new directory may be made there: absolute, inside an allowed root, not existing.
+using OutputChecker =
+    std::function<absl::Status(const std::string& path, const std::string& field)>;
+
+struct JobManagerOptions {
+  int64_t max_queued_jobs = 1000;
+  std::string host_memory_limit_source;
+};
+
+// What one watch stream reads of the store at a time.
+struct WatchBatch {
+  std::vector<StoredEvent> events;
+  uint64_t last_event = 0;     // of the whole store
+  std::optional<v1::Job> job;  // as it is now; for streams of one job
+};
+
+class JobManager {
+ public:
+  JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
+             WorkerManager& workers);
+
+  // The stored reply, or nothing if the job may be planned.
+  absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
+      const v1::CreateJobRequest& request);
+  absl::StatusOr<v1::CreateJobResponse> FinishCreate(const v1::CreateJobRequest& request,
+                                                     PlannedJob planned);
+  absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request);
+  absl::StatusOr<v1::CancelJobResponse> Cancel(const v1::CancelJobRequest& request);
+  // The job's files then lie in the trash; emptying it is the caller's.
+  absl::StatusOr<v1::DeleteJobResponse> Delete(const v1::DeleteJobRequest& request);
+
+  absl::StatusOr<v1::GetJobResponse> Get(const v1::GetJobRequest& request);
+  absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request);
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
+      const v1::ListCheckpointsRequest& request);
+  absl::StatusOr<v1::GetCheckpointResponse> GetCheckpoint(const v1::GetCheckpointRequest& request);
+  // Events after `cursor` of one job, or (empty name) of all. NotFound / JOB_NOT_FOUND,
+  // OutOfRange / CURSOR_EXPIRED.
+  absl::StatusOr<WatchBatch> ReadEvents(const std::string& name, uint64_t cursor);
+
+  // Fills in counts, memory and status.
+  void Describe(v1::GetServerInfoResponse& info);
+  // jobs/{id} that has the device, or empty.
+  std::string HolderOf(const std::string& device);
+
+ private:
+  // Unavailable / SERVER_DRAINING, ResourceExhausted / QUEUE_FULL, and
+  // HOST_MEMORY_INSUFFICIENT for a plan that never fits.
+  absl::Status Admit() const;
+  absl::Status AdmitMemory(const v1::JobPlan& plan) const;
+  absl::Status CheckNotInUse(const std::string& job);
+  std::string NewJobName();
+  v1::Job NewJob(const std::string& name);
+
+  const JobManagerOptions options_;
+  const StateDirectory& directory_;
+  JobTable& table_;
+  WorkerManager& workers_;
+};
+
+}  // namespace penstock::server

@@ -1,0 +1,79 @@
+#include "server/jobs/job_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "server/store/job_state.h"
+
+namespace penstock::server {
+
+absl::Status JobTable::Load() {
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_.UnfinishedJobs());
+  for (StoredJob& stored : jobs) Add(std::move(stored));
+  return absl::OkStatus();
+}
+
+void JobTable::Add(StoredJob stored) {
+  auto job = std::make_unique<ActiveJob>();
+  job->lane = stored.job.has_export_() ? Lane::kExport : Lane::kDevice;
+  job->stored = std::move(stored);
+  by_name_[job->name()] = job.get();
+  active_[job->stored.row] = std::move(job);
+}
+
+ActiveJob* JobTable::Find(const std::string& name) {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : found->second;
+}
+
+int64_t JobTable::CountInState(v1::JobState state) const {
+  return std::count_if(active_.begin(), active_.end(),
+                       [&](const auto& entry) { return entry.second->state() == state; });
+}
+
+absl::StatusOr<v1::Job> JobTable::Get(const std::string& name) {
+  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(name));
+  return Live(std::move(stored));
+}
+
+v1::Job JobTable::Live(StoredJob stored) const {
+  v1::Job job = std::move(stored.job);
+  const auto found = active_.find(stored.row);
+  if (found == active_.end()) return job;
+  const ActiveJob& active = *found->second;
+  if (active.stored.job.has_progress()) *job.mutable_progress() = active.stored.job.progress();
+  if (job.state() != v1::JOB_STATE_QUEUED) return job;
+  job.set_queue_position(active.queue_position);
+  // Why it was put back (state_reason of the row) says more than what it waits for.
+  if (job.state_reason() == v1::STATE_REASON_UNSPECIFIED) {
+    job.set_state_reason(active.wait.reason);
+    job.set_state_message(active.wait.message);
+  }
+  return job;
+}
+
+absl::Status JobTable::Insert(const v1::Job& job, const RequestRecord* request) {
+  PENSTOCK_RETURN_IF_ERROR(store_.InsertJob(job, request));
+  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(job.name()));
+  Add(std::move(stored));
+  hub_.Publish(job.name(), Topic::kEvents);
+  return absl::OkStatus();
+}
+
+absl::Status JobTable::Move(ActiveJob& job, v1::Job after, int32_t worker_deaths,
+                            const RequestRecord* request) {
+  PENSTOCK_RETURN_IF_ERROR(store_.MoveJob(job.state(), after, worker_deaths, request));
+  const std::string name = job.name();
+  if (IsFinal(after.state())) {
+    by_name_.erase(name);
+    active_.erase(job.stored.row);
+  } else {
+    job.stored.job = std::move(after);
+    job.stored.worker_deaths = worker_deaths;
+  }
+  hub_.Publish(name, Topic::kEvents);
+  return absl::OkStatus();
+}
+
+}  // namespace penstock::server

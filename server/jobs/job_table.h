@@ -1,0 +1,87 @@
+// The jobs that have not ended, in memory, in step with the store.
+//
+// Every change of state goes through Move(): first the store's transaction, then memory, then
+// the watchers. Ended jobs are in the store alone.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/jobs/decisions.h"
+#include "server/jobs/event_hub.h"
+#include "server/jobs/process.h"
+#include "server/store/job_store.h"
+#include "server/store/segment_file.h"
+
+namespace penstock::server {
+
+// What exists only while a job has a worker.
+struct RunningWorker {
+  using Clock = std::chrono::steady_clock;
+  std::optional<ProcessHandle> process;
+  std::string device;
+  std::optional<SegmentWriter> metrics;
+  uint64_t acknowledged = 0;
+  int64_t log_bytes = 0;
+  Clock::time_point last_report = Clock::now();
+  std::optional<internal::AttemptOutcome> outcome;
+  Clock::time_point outcome_time;
+  KillCause kill_cause = KillCause::kNone;
+  int64_t oom_kills_before = 0;
+};
+
+struct ActiveJob {
+  StoredJob stored;  // job.progress is newer than in the store
+  Lane lane = Lane::kDevice;
+  Wait wait;                   // while queued: the last schedule's answer
+  int64_t queue_position = 0;  // from 1 while queued
+  std::optional<RunningWorker> worker;
+
+  const std::string& name() const { return stored.job.name(); }
+  v1::JobState state() const { return stored.job.state(); }
+  int64_t host_bytes() const { return stored.job.plan().host_peak_bytes(); }
+};
+
+// Belongs to the control thread.
+class JobTable {
+ public:
+  JobTable(JobStore& store, EventHub& hub) : store_(store), hub_(hub) {}
+
+  // Reads the unfinished jobs; once, at start.
+  absl::Status Load();
+
+  // Null if there is no such job or it has ended.
+  ActiveJob* Find(const std::string& name);
+  // By row: the order of the queue.
+  std::map<int64_t, std::unique_ptr<ActiveJob>>& active() { return active_; }
+  int64_t CountInState(v1::JobState state) const;
+
+  // The job as a client sees it now. NotFound / JOB_NOT_FOUND.
+  absl::StatusOr<v1::Job> Get(const std::string& name);
+  // Adds what only memory knows to a job read from the store.
+  v1::Job Live(StoredJob stored) const;
+
+  absl::Status Insert(const v1::Job& job, const RequestRecord* request);
+  // `job` is gone after a move to a final state.
+  absl::Status Move(ActiveJob& job, v1::Job after, int32_t worker_deaths,
+                    const RequestRecord* request = nullptr);
+
+  JobStore& store() { return store_; }
+  EventHub& hub() { return hub_; }
+
+ private:
+  void Add(StoredJob stored);
+
+  JobStore& store_;
+  EventHub& hub_;
+  std::map<int64_t, std::unique_ptr<ActiveJob>> active_;
+  std::map<std::string, ActiveJob*> by_name_;
+};
+
+}  // namespace penstock::server

@@ -1,0 +1,104 @@
+#include "server/jobs/request_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+
+namespace penstock::server {
+namespace {
+
+constexpr size_t kMaxQuoted = 80;
+
+absl::Status Invalid(const std::string& field, const std::string& found,
+                     const std::string& expected) {
+  const std::string shown = absl::CHexEscape(found.substr(0, kMaxQuoted));
+  return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+               absl::StrCat(field, " is '", shown, found.size() > kMaxQuoted ? "..." : "",
+                            "'; expected ", expected),
+               {{"field", field}, {"found", shown}, {"expected", expected}});
+}
+
+bool IsJobId(const std::string& id) {
+  const auto allowed = [](char c) {
+    return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+           absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '-';
+  };
+  return id.size() >= 4 && id.size() <= 63 &&
+         absl::ascii_islower(static_cast<unsigned char>(id[0])) &&
+         std::all_of(id.begin(), id.end(), allowed);
+}
+
+bool IsLabelKey(const std::string& key) {
+  const auto allowed = [](char c) {
+    return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+           absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '-' || c == '_';
+  };
+  return !key.empty() && key.size() <= 63 && std::all_of(key.begin(), key.end(), allowed);
+}
+
+bool HasControl(const std::string& text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+}
+
+}  // namespace
+
+absl::Status CheckJobId(const std::string& id, const std::string& field) {
+  if (IsJobId(id)) return absl::OkStatus();
+  return Invalid(field, id, "4 to 63 characters of a-z, 0-9 and -, the first a letter");
+}
+
+absl::Status CheckJobName(const std::string& name, const std::string& field) {
+  if (absl::StartsWith(name, "jobs/") && IsJobId(name.substr(5))) return absl::OkStatus();
+  return Invalid(field, name, "jobs/{id}");
+}
+
+absl::StatusOr<CheckpointName> ParseCheckpointName(const std::string& name,
+                                                   const std::string& field) {
+  constexpr absl::string_view kMiddle = "/checkpoints/";
+  const size_t middle = name.find(kMiddle.data());
+  CheckpointName parsed;
+  if (middle != std::string::npos) {
+    parsed.job = name.substr(0, middle);
+    const std::string step = name.substr(middle + kMiddle.size());
+    if (CheckJobName(parsed.job, field).ok() && absl::SimpleAtoi(step, &parsed.step) &&
+        parsed.step >= 0 && absl::StrCat(parsed.step) == step) {
+      return parsed;
+    }
+  }
+  return Invalid(field, name, "jobs/{id}/checkpoints/{step}");
+}
+
+absl::Status CheckRequestId(const std::string& id) {
+  const bool printable = std::all_of(id.begin(), id.end(), [](char c) {
+    return absl::ascii_isprint(static_cast<unsigned char>(c));
+  });
+  if (id.size() <= 128 && printable) return absl::OkStatus();
+  return Invalid("request_id", id, "at most 128 printable ASCII characters, best a UUID");
+}
+
+absl::Status CheckNaming(const v1::JobSpec& spec) {
+  if (spec.display_name().size() > 200 || HasControl(spec.display_name())) {
+    return Invalid("spec.display_name", spec.display_name(),
+                   "at most 200 bytes without control characters");
+  }
+  if (spec.labels_size() > 64) {
+    return Invalid("spec.labels", absl::StrCat(spec.labels_size(), " labels"), "at most 64");
+  }
+  for (const auto& [key, value] : spec.labels()) {
+    if (!IsLabelKey(key)) {
+      return Invalid("spec.labels", key, "keys of 1 to 63 characters of a-z, 0-9, _ and -");
+    }
+    if (value.size() > 63) {
+      return Invalid(absl::StrCat("spec.labels.", key), value, "at most 63 bytes");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock::server

@@ -1,0 +1,32 @@
+// The form of what requests carry, checked before anything else looks at it: names become paths.
+// All errors are InvalidArgument / REQUEST_INVALID with metadata "field", "found", "expected".
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/job_spec.pb.h"
+
+namespace penstock::server {
+
+// 4-63 characters [a-z0-9-], the first a letter.
+absl::Status CheckJobId(const std::string& id, const std::string& field);
+// jobs/{id}
+absl::Status CheckJobName(const std::string& name, const std::string& field);
+
+struct CheckpointName {
+  std::string job;
+  int64_t step = 0;
+};
+// jobs/{id}/checkpoints/{step}
+absl::StatusOr<CheckpointName> ParseCheckpointName(const std::string& name,
+                                                   const std::string& field);
+
+// Empty, or at most 128 printable ASCII characters.
+absl::Status CheckRequestId(const std::string& id);
+// display_name and labels of a spec.
+absl::Status CheckNaming(const v1::JobSpec& spec);
+
+}  // namespace penstock::server

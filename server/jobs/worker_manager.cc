@@ -1,0 +1,402 @@
+#include "server/jobs/worker_manager.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "engine/base/check.h"
+#include "engine/base/status.h"
+#include "google/protobuf/util/time_util.h"
+#include "server/jobs/worker_lock.h"
+#include "server/rpc/grpc_status.h"
+#include "server/store/job_state.h"
+#include "server/store/log_file.h"
+#include "spdlog/spdlog.h"
+
+namespace penstock::server {
+namespace fs = std::filesystem;
+using google::protobuf::util::TimeUtil;
+namespace {
+
+constexpr int kLastLogLines = 20;
+constexpr int64_t kMaxOutcomeBytes = 4 << 20;
+constexpr std::chrono::milliseconds kStoreRetry{1000};
+
+int32_t MaxAttempts(const v1::Job& job) {
+  return job.has_train() ? std::max(1, job.train().limits().max_attempts()) : 1;
+}
+
+std::optional<internal::AttemptOutcome> ReadOutcome(const std::string& path) {
+  const absl::StatusOr<std::string> bytes = ReadSmallFile(path, kMaxOutcomeBytes);
+  internal::AttemptOutcome outcome;
+  if (!bytes.ok() || !outcome.ParseFromString(*bytes)) return std::nullopt;
+  return outcome;
+}
+
+int64_t DirectoryBytes(const fs::path& path) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
+  }
+  return bytes;
+}
+
+// Steps for which there is a finished directory; unfinished ones have other names.
+std::set<int64_t> CheckpointSteps(const std::string& directory) {
+  std::set<int64_t> steps;
+  std::error_code error;
+  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    int64_t step = 0;
+    if (absl::SimpleAtoi(name, &step) && step >= 0 && absl::StrCat(step) == name) {
+      steps.insert(step);
+    }
+  }
+  return steps;
+}
+
+}  // namespace
+
+WorkerManager::WorkerManager(WorkerOptions options, const StateDirectory& directory,
+                             JobTable& table, WorkerReports& reports, TaskQueue& control,
+                             std::unique_ptr<ProcessWatcher> watcher)
+    : options_(std::move(options)),
+      directory_(directory),
+      table_(table),
+      reports_(reports),
+      control_(control),
+      watcher_(std::move(watcher)) {}
+
+void WorkerManager::Drain() {
+  admission_ = Admission::kDraining;
+  Dispatch();
+}
+
+int64_t WorkerManager::reserved_bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [row, job] : table_.active()) {
+    if (HasWorker(job->state())) bytes += job->host_bytes();
+  }
+  return bytes;
+}
+
+// ---- Starting ----
+
+ScheduleSnapshot WorkerManager::Snapshot() {
+  ScheduleSnapshot snapshot{.admission = admission_,
+                            .devices = options_.devices,
+                            .host_memory_bytes = options_.host_memory_bytes,
+                            .running = {},
+                            .queued = {}};
+  for (const auto& [row, job] : table_.active()) {
+    if (job->state() == v1::JOB_STATE_QUEUED) {
+      snapshot.queued.push_back(
+          {.name = job->name(), .lane = job->lane, .host_bytes = job->host_bytes()});
+    } else {
+      snapshot.running.push_back({.name = job->name(),
+                                  .lane = job->lane,
+                                  .device = job->worker ? job->worker->device : "",
+                                  .host_bytes = job->host_bytes()});
+    }
+  }
+  return snapshot;
+}
+
+void WorkerManager::Dispatch() {
+  ScheduleDecision decision = Schedule(Snapshot());
+  int64_t position = 0;
+  for (Wait& wait : decision.waits) {
+    ActiveJob* job = table_.Find(wait.name);
+    job->wait = std::move(wait);
+    job->queue_position = ++position;
+  }
+  for (const Start& start : decision.starts) StartJob(*table_.Find(start.name), start.device);
+}
+
+void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
+  v1::Job after = job.stored.job;
+  after.set_state(v1::JOB_STATE_STARTING);
+  after.clear_state_reason();
+  after.clear_state_message();
+  after.clear_progress();
+  after.set_attempt(after.attempt() + 1);
+  if (!after.has_start_time()) *after.mutable_start_time() = TimeUtil::GetCurrentTime();
+  if (absl::Status moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
+      !moved.ok()) {
+    spdlog::error("{} cannot start: {}", job.name(), std::string(moved.message()));
+    control_.PostAfter(kStoreRetry, [this] { Dispatch(); });
+    return;
+  }
+  job.queue_position = 0;
+  absl::Status started = PrepareAttempt(job, device);
+  if (started.ok()) started = SpawnWorker(job, device);
+  if (!started.ok()) CannotStart(job, started);
+}
+
+absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::string& device) {
+  const v1::Job& stored = job.stored.job;
+  PENSTOCK_RETURN_IF_ERROR(directory_.MakeAttempt(job.name(), stored.attempt()));
+  internal::Assignment assignment;
+  assignment.set_job(job.name());
+  assignment.set_attempt(stored.attempt());
+  if (stored.has_train()) {
+    *assignment.mutable_train() = stored.train();
+  } else {
+    // jobs/{id}/checkpoints/{step}; checked when the export was made.
+    const std::vector<std::string> parts = absl::StrSplit(stored.export_().checkpoint(), '/');
+    PENSTOCK_CHECK(parts.size() == 4, stored.export_().checkpoint());
+    int64_t step = 0;
+    PENSTOCK_CHECK(absl::SimpleAtoi(parts[3], &step), stored.export_().checkpoint());
+    PENSTOCK_ASSIGN_OR_RETURN(
+        const v1::Checkpoint checkpoint,
+        table_.store().GetCheckpoint(absl::StrCat(parts[0], "/", parts[1]), step));
+    *assignment.mutable_export_()->mutable_spec() = stored.export_();
+    assignment.mutable_export_()->set_checkpoint_directory(checkpoint.directory());
+  }
+  assignment.set_job_directory(directory_.Job(job.name()));
+  assignment.set_token_cache_directory(directory_.TokenCache());
+  assignment.set_daemon_socket(directory_.WorkerSocket());
+  assignment.set_host_memory_bytes(job.host_bytes());
+  assignment.set_device(device);
+  return WriteFileDurably(directory_.Assignment(job.name(), stored.attempt()),
+                          assignment.SerializeAsString());
+}
+
+absl::Status WorkerManager::SpawnWorker(ActiveJob& job, const std::string& device) {
+  const int32_t attempt = job.stored.job.attempt();
+  job.worker.emplace();
+  job.worker->device = device;
+  job.worker->oom_kills_before = OutOfMemoryKills();
+  PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      job.worker->process,
+      ProcessHandle::Spawn({.binary = options_.binary,
+                            .assignment_path = directory_.Assignment(job.name(), attempt),
+                            .log_path = directory_.Log(job.name(), attempt)}));
+  spdlog::info("{}: attempt {} is process {}", job.name(), attempt, job.worker->process->pid());
+  return WatchWorker(job);
+}
+
+absl::Status WorkerManager::WatchWorker(ActiveJob& job) {
+  return watcher_->Watch(
+      *job.worker->process,
+      [this, name = job.name(), attempt = job.stored.job.attempt()](ExitFacts exit) {
+        control_.Post([this, name, attempt, exit] { OnWorkerEnd(name, attempt, exit); });
+      });
+}
+
+void WorkerManager::CannotStart(ActiveJob& job, const absl::Status& error) {
+  spdlog::error("{}: no worker: {}", job.name(), std::string(error.message()));
+  if (job.worker && job.worker->process) job.worker->process->Kill();
+  v1::Job after = job.stored.job;
+  after.set_state(v1::JOB_STATE_FAILED);
+  *after.mutable_error() = ToRpcStatus(error);
+  after.set_state_message(absl::StrCat("the worker could not be started: ", error.message()));
+  after.set_failure_class(ClassifyFailure(after.error()));
+  *after.mutable_end_time() = TimeUtil::GetCurrentTime();
+  if (job.state() == v1::JOB_STATE_CANCELLING) after.set_state(v1::JOB_STATE_CANCELLED);
+  if (absl::Status moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
+      !moved.ok()) {
+    const std::string name = job.name();
+    control_.PostAfter(kStoreRetry, [this, name, error] {
+      if (ActiveJob* again = table_.Find(name)) CannotStart(*again, error);
+    });
+    return;
+  }
+  control_.Post([this] { Dispatch(); });
+}
+
+// ---- Ending ----
+
+void WorkerManager::OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit) {
+  ActiveJob* job = table_.Find(name);
+  if (job == nullptr || !job->worker || job->stored.job.attempt() != attempt) return;
+  if (absl::Status ended = EndAttempt(*job, exit); !ended.ok()) {
+    spdlog::error("{}: cannot store the end of attempt {}: {}", name, attempt,
+                  std::string(ended.message()));
+    control_.PostAfter(kStoreRetry,
+                       [this, name, attempt, exit] { OnWorkerEnd(name, attempt, exit); });
+    return;
+  }
+  Dispatch();
+}
+
+absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
+  const v1::Job& before = job.stored.job;
+  WorkerEnd end{.state = job.state(),
+                .attempt = before.attempt(),
+                .max_attempts = MaxAttempts(before),
+                .worker_deaths = job.stored.worker_deaths,
+                .outcome = {},
+                .exit = exit};
+  end.silence_seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.silence).count();
+  if (job.worker) {
+    end.outcome = job.worker->outcome;
+    end.kill_cause = job.worker->kill_cause;
+    end.out_of_memory_kill = OutOfMemoryKills() > job.worker->oom_kills_before;
+  }
+  if (!end.outcome) end.outcome = ReadOutcome(directory_.Outcome(job.name(), end.attempt));
+  PENSTOCK_RETURN_IF_ERROR(SyncCheckpoints(job));
+
+  const EndDecision decision = AfterWorkerEnd(end);
+  v1::Job after = before;
+  after.set_state(decision.state);
+  after.set_state_reason(decision.reason);
+  after.set_state_message(ValidUtf8(decision.message));
+  after.clear_error();
+  after.clear_last_log_lines();
+  after.clear_artifacts();
+  if (decision.error.code() != 0) *after.mutable_error() = decision.error;
+  after.set_failure_class(decision.failure_class);
+  if (decision.worker_died || decision.state == v1::JOB_STATE_FAILED) {
+    for (std::string& line : LastLogLines(directory_.Log(job.name(), end.attempt), kLastLogLines)) {
+      after.add_last_log_lines(std::move(line));
+    }
+  }
+  if (IsFinal(decision.state)) {
+    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
+    PENSTOCK_ASSIGN_OR_RETURN(const auto checkpoints,
+                              table_.store().ListCheckpoints(job.name(), -1, 1000));
+    for (const v1::Checkpoint& checkpoint : checkpoints) after.add_artifacts(checkpoint.name());
+    if (end.outcome) after.mutable_artifacts()->MergeFrom(end.outcome->artifacts());
+  }
+  const std::string name = job.name();
+  const int32_t deaths = end.worker_deaths + (decision.worker_died ? 1 : 0);
+  PENSTOCK_RETURN_IF_ERROR(table_.Move(job, std::move(after), deaths));
+  spdlog::info("{}: attempt {} ended, now {} {}", name, end.attempt, StateName(decision.state),
+               decision.message);
+  if (ActiveJob* queued = table_.Find(name)) queued->worker.reset();
+  return absl::OkStatus();
+}
+
+absl::Status WorkerManager::SyncCheckpoints(const ActiveJob& job) {
+  JobStore& store = table_.store();
+  std::set<int64_t> on_disk = CheckpointSteps(directory_.Checkpoints(job.name()));
+  PENSTOCK_ASSIGN_OR_RETURN(const auto listed, store.ListCheckpoints(job.name(), -1, INT64_MAX));
+  const int32_t attempt = job.stored.job.attempt();
+  for (const v1::Checkpoint& checkpoint : listed) {
+    std::error_code error;
+    if (!fs::is_directory(checkpoint.directory(), error)) {
+      PENSTOCK_RETURN_IF_ERROR(
+          store.RemoveCheckpoint(job.name(), attempt, /*number=*/0, checkpoint.step()));
+    }
+    on_disk.erase(checkpoint.step());
+  }
+  for (const int64_t step : on_disk) {
+    v1::Checkpoint checkpoint;
+    checkpoint.set_name(absl::StrCat(job.name(), "/checkpoints/", step));
+    checkpoint.set_step(step);
+    checkpoint.set_directory(absl::StrCat(directory_.Checkpoints(job.name()), "/", step));
+    checkpoint.set_bytes(DirectoryBytes(checkpoint.directory()));
+    checkpoint.set_attempt(attempt);
+    *checkpoint.mutable_create_time() = TimeUtil::GetCurrentTime();
+    PENSTOCK_RETURN_IF_ERROR(store.AddCheckpoint(job.name(), attempt, /*number=*/0, checkpoint));
+  }
+  return absl::OkStatus();
+}
+
+void WorkerManager::Tick() {
+  const auto now = RunningWorker::Clock::now();
+  for (const auto& [row, job] : table_.active()) {
+    if (!job->worker || !job->worker->process) continue;
+    RunningWorker& worker = *job->worker;
+    if (worker.kill_cause != KillCause::kNone) continue;
+    if (worker.outcome && now - worker.outcome_time > options_.linger) {
+      worker.kill_cause = KillCause::kLingered;
+    } else if (now - worker.last_report > options_.silence) {
+      worker.kill_cause = KillCause::kSilence;
+    } else {
+      continue;
+    }
+    spdlog::warn("{}: killing process {}, which {}", job->name(), worker.process->pid(),
+                 worker.kill_cause == KillCause::kSilence ? "is silent" : "does not exit");
+    worker.process->Kill();
+  }
+}
+
+// ---- After a restart ----
+
+absl::Status WorkerManager::Recover() {
+  // Names first: moves change the table.
+  std::vector<std::string> names;
+  for (const auto& [row, job] : table_.active()) names.push_back(job->name());
+  for (const std::string& name : names) {
+    PENSTOCK_RETURN_IF_ERROR(RecoverJob(*table_.Find(name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerManager::RecoverJob(ActiveJob& job) {
+  const int32_t attempt = job.stored.job.attempt();
+  if (attempt == 0) return absl::OkStatus();  // It never left the queue.
+  PENSTOCK_ASSIGN_OR_RETURN(WorkerLockView view,
+                            ExamineWorkerLock(directory_.WorkerLock(job.name()), attempt));
+  PENSTOCK_ASSIGN_OR_RETURN(const StoredAttempt stored,
+                            table_.store().GetAttempt(job.name(), attempt));
+  const ReconcileDecision decision =
+      Reconcile({.state = job.state(),
+                 .lock = view.facts,
+                 .worker_started = view.started,
+                 .has_outcome = stored.outcome.has_value() ||
+                                ReadOutcome(directory_.Outcome(job.name(), attempt)).has_value()});
+  if (decision.kill_holder && view.holder) {
+    spdlog::warn("{}: killing process {} of an older attempt", job.name(), view.holder->pid());
+    view.holder->Kill();
+    view.holder->WaitForEnd(10'000);
+  }
+  switch (decision.action) {
+    case ReconcileAction::kStayQueued:
+      return absl::OkStatus();
+    case ReconcileAction::kAdopt:
+      return Adopt(job, *std::move(view.holder));
+    case ReconcileAction::kNeverRan:
+      return PutBack(job);
+    case ReconcileAction::kEnd:
+      if (stored.outcome) {
+        job.worker.emplace();
+        job.worker->outcome = stored.outcome;
+      }
+      return EndAttempt(job, {});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status WorkerManager::Adopt(ActiveJob& job, ProcessHandle process) {
+  spdlog::info("{}: adopted process {}, attempt {}", job.name(), process.pid(),
+               job.stored.job.attempt());
+  internal::Assignment assignment;
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::string bytes,
+      ReadSmallFile(directory_.Assignment(job.name(), job.stored.job.attempt()), kMaxOutcomeBytes));
+  assignment.ParseFromString(bytes);
+  job.worker.emplace();
+  job.worker->device = assignment.device();
+  job.worker->oom_kills_before = OutOfMemoryKills();
+  job.worker->process = std::move(process);
+  PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
+  return WatchWorker(job);
+}
+
+absl::Status WorkerManager::PutBack(ActiveJob& job) {
+  v1::Job after = job.stored.job;
+  after.clear_progress();
+  if (job.state() == v1::JOB_STATE_CANCELLING) {
+    after.set_state(v1::JOB_STATE_CANCELLED);
+    after.set_state_reason(v1::STATE_REASON_CANCEL_REQUESTED);
+    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
+  } else {
+    after.set_state(v1::JOB_STATE_QUEUED);
+    after.set_state_reason(v1::STATE_REASON_DAEMON_RESTART);
+    after.set_state_message("penstockd ended before it had started the worker");
+  }
+  return table_.Move(job, std::move(after), job.stored.worker_deaths);
+}
+
+}  // namespace penstock::server

@@ -1,0 +1,82 @@
+// Lives and ends of workers: starts the jobs that Schedule() picks, learns of ends, kills the
+// silent, and at start makes every unfinished job's state true again.
+//
+// Order when a job starts: attempt number in the store, then assignment.pb, then the process. A
+// crash between any two leaves an attempt that never ran, which Recover() puts back. A worker
+// holds worker.lock from its first moment and attaches before it touches anything, so of two
+// workers of one job at most the one of the current attempt ever works.
+// Belongs to the control thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "server/jobs/decisions.h"
+#include "server/jobs/job_table.h"
+#include "server/jobs/process.h"
+#include "server/jobs/task_queue.h"
+#include "server/jobs/worker_reports.h"
+#include "server/store/state_directory.h"
+
+namespace penstock::server {
+
+struct WorkerOptions {
+  std::string binary;
+  std::vector<std::string> devices;
+  int64_t host_memory_bytes = 0;
+  std::chrono::milliseconds silence{120'000};
+  // How long a worker may take to exit after it reported its outcome.
+  std::chrono::milliseconds linger{20'000};
+};
+
+class WorkerManager {
+ public:
+  WorkerManager(WorkerOptions options, const StateDirectory& directory, JobTable& table,
+                WorkerReports& reports, TaskQueue& control,
+                std::unique_ptr<ProcessWatcher> watcher);
+
+  // Before anything is served: adopts living workers, ends or requeues the jobs of dead ones.
+  absl::Status Recover();
+  // Starts what can start. Call after every change of the queue.
+  void Dispatch();
+  // Kills workers that are silent or linger. Call every second or so.
+  void Tick();
+  // From now on nothing starts.
+  void Drain();
+
+  Admission admission() const { return admission_; }
+  const WorkerOptions& options() const { return options_; }
+  int64_t reserved_bytes() const;
+
+ private:
+  ScheduleSnapshot Snapshot();
+  void StartJob(ActiveJob& job, const std::string& device);
+  absl::Status PrepareAttempt(const ActiveJob& job, const std::string& device);
+  absl::Status SpawnWorker(ActiveJob& job, const std::string& device);
+  absl::Status WatchWorker(ActiveJob& job);
+  absl::Status Adopt(ActiveJob& job, ProcessHandle process);
+  absl::Status RecoverJob(ActiveJob& job);
+  // Back to the queue with no death counted, or to CANCELLED.
+  absl::Status PutBack(ActiveJob& job);
+  void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
+  absl::Status EndAttempt(ActiveJob& job, ExitFacts exit);
+  void CannotStart(ActiveJob& job, const absl::Status& error);
+  // Makes the store's list of checkpoints equal to the directories there are: a worker that died
+  // between saving one and reporting it leaves a whole checkpoint that nobody knows.
+  absl::Status SyncCheckpoints(const ActiveJob& job);
+
+  const WorkerOptions options_;
+  const StateDirectory& directory_;
+  JobTable& table_;
+  WorkerReports& reports_;
+  TaskQueue& control_;
+  Admission admission_ = Admission::kOpen;
+  // Last: its thread posts to control_ until it is gone.
+  std::unique_ptr<ProcessWatcher> watcher_;
+};
+
+}  // namespace penstock::server

@@ -1,0 +1,68 @@
+// Where everything lies in the state directory.
+//
+//   penstockd.lock  jobs.db  endpoint.json  penstock.sock  worker.sock
+//   token_cache/
+//   jobs/{id}/worker.lock  metrics.seg  checkpoints/{step}/
+//   jobs/{id}/attempts/{n}/assignment.pb  worker.log  outcome.pb
+//   trash/                                 of deleted jobs, on its way out
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace penstock::server {
+
+class StateDirectory {
+ public:
+  // Creates the directory (0700) and its parts. Refuses one that other users may enter.
+  static absl::StatusOr<StateDirectory> Prepare(const std::string& path);
+
+  const std::string& path() const { return path_; }
+  std::string Lock() const { return path_ + "/penstockd.lock"; }
+  std::string Database() const { return path_ + "/jobs.db"; }
+  std::string Endpoint() const { return path_ + "/endpoint.json"; }
+  std::string WorkerSocket() const { return path_ + "/worker.sock"; }
+  std::string TokenCache() const { return path_ + "/token_cache"; }
+
+  // `job` is jobs/{id}, already checked.
+  std::string Job(const std::string& job) const { return path_ + "/" + job; }
+  std::string WorkerLock(const std::string& job) const { return Job(job) + "/worker.lock"; }
+  std::string Metrics(const std::string& job) const { return Job(job) + "/metrics.seg"; }
+  std::string Checkpoints(const std::string& job) const { return Job(job) + "/checkpoints"; }
+  std::string Attempt(const std::string& job, int32_t attempt) const;
+  std::string Log(const std::string& job, int32_t attempt) const {
+    return Attempt(job, attempt) + "/worker.log";
+  }
+  std::string Outcome(const std::string& job, int32_t attempt) const {
+    return Attempt(job, attempt) + "/outcome.pb";
+  }
+  std::string Assignment(const std::string& job, int32_t attempt) const {
+    return Attempt(job, attempt) + "/assignment.pb";
+  }
+
+  absl::Status MakeAttempt(const std::string& job, int32_t attempt) const;
+
+  // Moves a job's directory into trash/, at once however large it is. No directory is fine.
+  absl::Status Discard(const std::string& job) const;
+  // Discards directories of jobs/ that are not in `known` (names jobs/{id}): what a crash left
+  // between deleting a job's row and its files.
+  absl::Status DiscardUnknown(const std::set<std::string>& known) const;
+  // Deletes what lies in trash/. Slow; never follows symbolic links.
+  void EmptyTrash() const;
+
+ private:
+  explicit StateDirectory(std::string path) : path_(std::move(path)) {}
+  std::string path_;
+};
+
+// Writes under a temporary name, fsyncs, renames, fsyncs the directory.
+absl::Status WriteFileDurably(const std::string& path, std::string_view bytes);
+// NotFound if there is none; refuses more than `max_bytes` and anything but a regular file.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path, int64_t max_bytes);
+
+}  // namespace penstock::server
