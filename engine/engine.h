@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -115,8 +116,8 @@ struct StepRecord {
   double learning_rate = 0;
   double step_seconds = 0;
   StepOutcome outcome = StepOutcome::kApplied;
-  std::vector<int64_t> skipped_documents;  // of a step that was not applied, at most 64
-  std::map<std::string, double> lane_busy_seconds;
+  std::vector<int64_t> skipped_documents = {};  // of a step that was not applied, at most 64
+  std::map<std::string, double> lane_busy_seconds = {};
 };
 
 struct EvaluationRecord {
@@ -158,7 +159,7 @@ enum class TrainEnd : uint8_t { kFinished, kStopped };
 struct TrainSummary {
   TrainEnd end = TrainEnd::kFinished;
   int64_t steps = 0;
-  std::string output_directory;  // empty if nothing was exported
+  std::string output_directory = {};  // empty if nothing was exported
 };
 
 // Runs a job from step 0 to its end in this process: data, weights, steps, evaluations,
@@ -168,8 +169,9 @@ absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& obs
 struct ExportConfig {
   std::string checkpoint_directory;
   std::string output_directory;
-  ExportElement export_element = ExportElement::kFloat32;  // for models not imported
-  int32_t threads = 0;
+  // Unset: the types that the model came with, or that its job asked for.
+  std::optional<ExportElement> export_element;
+  int32_t threads = 0;  // 0: all cores this process may use
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
 

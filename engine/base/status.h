@@ -64,6 +64,7 @@ inline constexpr std::string_view kWorkerDied = "WORKER_DIED";
 inline constexpr std::string_view kLockHeld = "LOCK_HELD";
 inline constexpr std::string_view kStoreCorrupt = "STORE_CORRUPT";
 inline constexpr std::string_view kConfigInvalid = "CONFIG_INVALID";
+inline constexpr std::string_view kServerUnreachable = "SERVER_UNREACHABLE";
 inline constexpr std::string_view kInternal = "INTERNAL";
 }  // namespace reason
 

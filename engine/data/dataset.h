@@ -78,13 +78,13 @@ struct JobDataArgs {
   DataSource train;
   // Evaluation data: files of their own (same format and rules as `train`), or a share of the
   // training documents, or neither.
-  std::vector<std::string> evaluation_paths;
+  std::vector<std::string> evaluation_paths = {};
   double held_out_fraction = 0;
   uint64_t seed = 0;
   int64_t embedding_rows = 0;
   const Tokenizer* tokenizer = nullptr;
   std::string cache_directory;
-  DataProgress progress;
+  DataProgress progress = nullptr;
 };
 
 struct JobData {

@@ -40,8 +40,8 @@ struct EpochPlan {
 };
 
 struct EpochPlanArgs {
-  std::span<const int64_t> document_lengths;  // in tokens, each at least 1
-  int64_t sequence_length = 0;                // at least 1
+  std::span<const int64_t> document_lengths = {};  // in tokens, each at least 1
+  int64_t sequence_length = 0;                     // at least 1
   Packing packing = Packing::kPacked;
   RowOrder order = RowOrder::kShuffled;
   uint64_t seed = 0;

@@ -28,7 +28,7 @@ enum class BadRowPolicy : uint8_t { kRefuse, kSkip };
 
 struct DataSource {
   DataFormat format = DataFormat::kText;
-  std::vector<std::string> paths;  // checked against the allowed roots by the caller
+  std::vector<std::string> paths = {};  // checked against the allowed roots by the caller
   TextDocuments text_documents = TextDocuments::kWholeFile;  // kText only
   BadRowPolicy on_bad_row = BadRowPolicy::kRefuse;
   int64_t max_bad_rows = 100;  // skipping more than this ends the reading

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -67,10 +68,12 @@ absl::Status SyncDirectory(const std::string& directory) {
 
 absl::StatusOr<TemporaryFile> TemporaryFile::Create(const std::string& directory,
                                                     const std::string& stem) {
+  // A name is never used twice, or RemoveStale() could remove the second file for the first.
+  static std::atomic<int64_t> next_number = 0;
   constexpr int kAttempts = 1000;
   std::string path;
   for (int i = 0; i < kAttempts; ++i) {
-    path = absl::StrCat(directory, "/", stem, kInfix, getpid(), "-", i);
+    path = absl::StrCat(directory, "/", stem, kInfix, getpid(), "-", next_number++);
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) return WriteError(path, "create it", errno);

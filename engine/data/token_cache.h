@@ -36,7 +36,7 @@ class TokenCache {
     DataSource source;
     const Tokenizer* tokenizer = nullptr;
     std::string directory;  // made if missing
-    DataProgress progress;
+    DataProgress progress = nullptr;
   };
   // Opens the cache of `source`, and builds it first if there is none that verifies. Verifying
   // reads the whole file: a flipped bit is found here and not by the model.

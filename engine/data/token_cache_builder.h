@@ -16,7 +16,7 @@ struct BuildTokenCacheArgs {
   std::vector<std::string> content_hashes;  // of the files, as the key has them
   std::string directory;
   std::string path;  // of the finished file, in `directory`
-  ReadProgress progress;
+  ReadProgress progress = nullptr;
 };
 
 // Tokenizes the source into the cache file `path`; format: token_cache_format.h. Memory does not

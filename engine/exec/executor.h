@@ -27,7 +27,7 @@ struct OptimizerStep {
 struct StepInput {
   std::span<const MicroBatchView> micro_batches;  // as many as the program has
   int64_t labelled_tokens = 0;                    // of all of them: the loss's denominator
-  OptimizerStep optimizer;
+  OptimizerStep optimizer = {};
 };
 
 struct StepResult {
