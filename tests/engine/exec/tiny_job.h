@@ -1,0 +1,77 @@
+// A tiny model with random documents, run through programs of any policy: what executor tests
+// compare. Everything is a function of the seeds.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/exec/executor.h"
+#include "engine/memory/host_store.h"
+#include "engine/plan/policy.h"
+
+namespace penstock {
+
+struct TinyDocument {
+  std::vector<int32_t> ids, labels;
+};
+
+// Lengths 1 to 13, each label ignored with probability 1/8, the last one always.
+std::vector<TinyDocument> RandomDocuments(int count, uint64_t seed);
+
+// How documents lie in micro-batches: each takes the first with room, `padding` tokens end each.
+struct TinyCut {
+  int64_t tokens_per_micro_batch = 0;
+  int64_t padding = 0;
+};
+
+class TinyJob {
+ public:
+  struct Options {
+    int64_t layers = 3;
+    HeadWeights head = HeadWeights::kTiedToEmbedding;
+    Policy policy = {};
+    TinyCut cut{.tokens_per_micro_batch = 16};
+    int threads = 1;
+  };
+  TinyJob(const Options& options, const std::vector<TinyDocument>& documents);
+
+  // Runs program() `steps` times.
+  StepResult Run(int steps = 1);
+  absl::StatusOr<StepResult> TryRun(const StepProgram& program);
+
+  StepProgram& program() { return program_; }
+  HostStore& store() { return *store_; }
+  Executor& executor() { return *executor_; }
+  OptimizerStep& optimizer() { return optimizer_; }
+  // Takes part of the executor's arena, for programs that differ from program().
+  int64_t arena_bytes() const { return program_.arena_bytes; }
+
+  std::vector<float> Weights() const;    // all blocks, joined
+  std::vector<float> Gradients() const;  // as stored by the last run
+  // Every byte of planes and moments.
+  std::vector<uint8_t> State() const;
+
+ private:
+  struct Batch {
+    std::vector<int32_t> ids, positions, labels, starts = {0};
+  };
+  void CutDocuments(const TinyCut& cut, const std::vector<TinyDocument>& documents);
+
+  std::unique_ptr<HostStore> store_;
+  std::vector<Batch> batches_;
+  std::vector<MicroBatchView> views_;
+  int64_t labelled_tokens_ = 0;
+  OptimizerStep optimizer_{.learning_rate = 1e-2,
+                           .beta1 = 0.9,
+                           .beta2 = 0.95,
+                           .epsilon = 1e-8,
+                           .weight_decay = 0.1,
+                           .max_grad_norm = 1};
+  StepProgram program_;
+  std::unique_ptr<Executor> executor_;
+};
+
+}  // namespace penstock
