@@ -86,6 +86,7 @@ InputFile::InputFile(InputFile&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       size_(other.size_),
+      read_bytes_(other.read_bytes_),
       progress_(std::move(other.progress_)),
       hash_(std::move(other.hash_)),
       head_(std::move(other.head_)) {}
@@ -94,6 +95,7 @@ InputFile& InputFile::operator=(InputFile&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(size_, other.size_);
+  std::swap(read_bytes_, other.read_bytes_);
   std::swap(progress_, other.progress_);
   std::swap(hash_, other.hash_);
   std::swap(head_, other.head_);
@@ -110,9 +112,19 @@ absl::StatusOr<int64_t> InputFile::ReadRaw(std::span<char> buffer) {
     got = read(fd_, buffer.data(), buffer.size());
   } while (got < 0 && errno == EINTR);
   if (got < 0) return IoError(path_, "read it", errno);
+  read_bytes_ += got;
+  if (read_bytes_ > size_) return Grown();  // a log that grows as we read would never end
   hash_.Update(buffer.data(), got);
   if (progress_ && got > 0) PENSTOCK_RETURN_IF_ERROR(progress_(got));
   return int64_t{got};
+}
+
+absl::Status InputFile::Grown() const {
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kDataInvalid,
+               absl::StrCat("data file ", path_, " had ", size_,
+                            " bytes when opened and has grown while it was read; submit again "
+                            "when it is complete"),
+               {{"path", path_}});
 }
 
 absl::Status InputFile::ReadHead() {

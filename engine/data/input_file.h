@@ -31,7 +31,8 @@ class InputFile {
   ~InputFile();
 
   // Reads up to buffer.size() bytes; 0 only at the end. A UTF-8 byte-order mark at the start of
-  // the file is hashed and left out.
+  // the file is hashed and left out. FailedPrecondition once there are more bytes than there
+  // were at Open().
   absl::StatusOr<int64_t> Read(std::span<char> buffer);
 
   const std::string& path() const { return path_; }
@@ -42,11 +43,13 @@ class InputFile {
  private:
   InputFile(std::string path, int fd, int64_t size, ReadProgress progress);
   absl::StatusOr<int64_t> ReadRaw(std::span<char> buffer);
+  absl::Status Grown() const;
   absl::Status ReadHead();
 
   std::string path_;
   int fd_ = -1;
   int64_t size_ = 0;
+  int64_t read_bytes_ = 0;
   ReadProgress progress_;
   ContentHash hash_;
   std::string head_;  // read ahead to know the format, not yet given out
