@@ -71,7 +71,6 @@ enum class KillCause : uint8_t { kNone, kSilence, kLingered };
 
 struct WorkerEnd {
   v1::JobState state = v1::JOB_STATE_RUNNING;  // STARTING, RUNNING or CANCELLING
-  int32_t attempt = 1;
   int32_t max_attempts = 1;
   int32_t worker_deaths = 0;  // before this one
   std::optional<internal::AttemptOutcome> outcome;

@@ -122,10 +122,14 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   return response;
 }
 
+absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> JobManager::ReplayExport(
+    const v1::ExportCheckpointRequest& request) {
+  return Replay<v1::ExportCheckpointResponse>(table_.store(), request);
+}
+
 absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
     const v1::ExportCheckpointRequest& request) {
-  PENSTOCK_ASSIGN_OR_RETURN(auto replay,
-                            Replay<v1::ExportCheckpointResponse>(table_.store(), request));
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay, ReplayExport(request));
   if (replay) return *replay;
   PENSTOCK_RETURN_IF_ERROR(Admit());
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,

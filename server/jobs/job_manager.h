@@ -57,6 +57,8 @@ class JobManager {
       const v1::CreateJobRequest& request);
   absl::StatusOr<v1::CreateJobResponse> FinishCreate(const v1::CreateJobRequest& request,
                                                      PlannedJob planned);
+  absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> ReplayExport(
+      const v1::ExportCheckpointRequest& request);
   absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request);
   absl::StatusOr<v1::CancelJobResponse> Cancel(const v1::CancelJobRequest& request);
   // The job's files then lie in the trash; emptying it is the caller's.

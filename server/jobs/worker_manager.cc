@@ -228,11 +228,9 @@ void WorkerManager::OnWorkerEnd(const std::string& name, int32_t attempt, ExitFa
   Dispatch();
 }
 
-absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
-  const v1::Job& before = job.stored.job;
+WorkerEnd WorkerManager::DescribeEnd(const ActiveJob& job, ExitFacts exit) const {
   WorkerEnd end{.state = job.state(),
-                .attempt = before.attempt(),
-                .max_attempts = MaxAttempts(before),
+                .max_attempts = MaxAttempts(job.stored.job),
                 .worker_deaths = job.stored.worker_deaths,
                 .outcome = {},
                 .exit = exit};
@@ -242,11 +240,20 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
     end.kill_cause = job.worker->kill_cause;
     end.out_of_memory_kill = OutOfMemoryKills() > job.worker->oom_kills_before;
   }
-  if (!end.outcome) end.outcome = ReadOutcome(directory_.Outcome(job.name(), end.attempt));
-  PENSTOCK_RETURN_IF_ERROR(SyncCheckpoints(job));
+  if (!end.outcome) {
+    end.outcome = ReadOutcome(directory_.Outcome(job.name(), job.stored.job.attempt()));
+  }
+  return end;
+}
 
+absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
+  if (job.worker && job.worker->metrics) PENSTOCK_RETURN_IF_ERROR(reports_.TakeJournal(job));
+  PENSTOCK_RETURN_IF_ERROR(SyncCheckpoints(job));
+  const WorkerEnd end = DescribeEnd(job, exit);
   const EndDecision decision = AfterWorkerEnd(end);
-  v1::Job after = before;
+  const int32_t attempt = job.stored.job.attempt();
+
+  v1::Job after = job.stored.job;
   after.set_state(decision.state);
   after.set_state_reason(decision.reason);
   after.set_state_message(ValidUtf8(decision.message));
@@ -256,7 +263,7 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   if (decision.error.code() != 0) *after.mutable_error() = decision.error;
   after.set_failure_class(decision.failure_class);
   if (decision.worker_died || decision.state == v1::JOB_STATE_FAILED) {
-    for (std::string& line : LastLogLines(directory_.Log(job.name(), end.attempt), kLastLogLines)) {
+    for (std::string& line : LastLogLines(directory_.Log(job.name(), attempt), kLastLogLines)) {
       after.add_last_log_lines(std::move(line));
     }
   }
@@ -270,7 +277,7 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   const std::string name = job.name();
   const int32_t deaths = end.worker_deaths + (decision.worker_died ? 1 : 0);
   PENSTOCK_RETURN_IF_ERROR(table_.Move(job, std::move(after), deaths));
-  spdlog::info("{}: attempt {} ended, now {} {}", name, end.attempt, StateName(decision.state),
+  spdlog::info("{}: attempt {} ended, now {} {}", name, attempt, StateName(decision.state),
                decision.message);
   if (ActiveJob* queued = table_.Find(name)) queued->worker.reset();
   return absl::OkStatus();
@@ -359,10 +366,8 @@ absl::Status WorkerManager::RecoverJob(ActiveJob& job) {
     case ReconcileAction::kNeverRan:
       return PutBack(job);
     case ReconcileAction::kEnd:
-      if (stored.outcome) {
-        job.worker.emplace();
-        job.worker->outcome = stored.outcome;
-      }
+      job.worker.emplace();
+      PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
       return EndAttempt(job, {});
   }
   return absl::OkStatus();

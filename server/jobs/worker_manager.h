@@ -63,6 +63,7 @@ class WorkerManager {
   // Back to the queue with no death counted, or to CANCELLED.
   absl::Status PutBack(ActiveJob& job);
   void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
+  WorkerEnd DescribeEnd(const ActiveJob& job, ExitFacts exit) const;
   absl::Status EndAttempt(ActiveJob& job, ExitFacts exit);
   void CannotStart(ActiveJob& job, const absl::Status& error);
   // Makes the store's list of checkpoints equal to the directories there are: a worker that died

@@ -32,6 +32,23 @@ absl::Status WorkerReports::Open(ActiveJob& job) {
   return absl::OkStatus();
 }
 
+absl::Status WorkerReports::TakeJournal(ActiveJob& job) {
+  const std::string path =
+      directory_.Attempt(job.name(), job.stored.job.attempt()) + "/journal.seg";
+  SegmentReader journal(path);
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::optional<std::string> record, journal.Next());
+    internal::WorkerEvent event;
+    if (!record || !event.ParseFromString(*record)) return absl::OkStatus();
+    // After a gap the worker had run out of disk; what follows has no place.
+    if (event.number() > job.worker->acknowledged + 1) return absl::OkStatus();
+    const absl::Status stored = Store(job, std::move(event));
+    // An event that makes no sense would do so at every try; a full disk may not.
+    if (absl::IsInvalidArgument(stored)) return absl::OkStatus();
+    PENSTOCK_RETURN_IF_ERROR(stored);
+  }
+}
+
 ActiveJob* WorkerReports::WorkerOf(const internal::WorkerIdentity& identity) {
   ActiveJob* job = table_.Find(identity.job());
   if (job == nullptr || !job->worker || !job->worker->metrics) return nullptr;

@@ -26,6 +26,10 @@ class WorkerReports {
   // worker was started or adopted.
   absl::Status Open(ActiveJob& job);
 
+  // Stores what an ended worker had not yet reported, from attempts/{n}/journal.seg.
+  // REQUIRES: Open() was called.
+  absl::Status TakeJournal(ActiveJob& job);
+
  private:
   // Null if `identity` is not the worker of its job.
   ActiveJob* WorkerOf(const internal::WorkerIdentity& identity);

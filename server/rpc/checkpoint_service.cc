@@ -1,0 +1,65 @@
+#include "server/rpc/checkpoint_service.h"
+
+#include "engine/base/status.h"
+#include "server/jobs/request_checks.h"
+#include "server/rpc/unary_call.h"
+
+namespace penstock::server {
+namespace {
+
+absl::Status CheckExport(const v1::ExportCheckpointRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  return ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint").status();
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
+    grpc::CallbackServerContext* context, const v1::ListCheckpointsRequest* request,
+    v1::ListCheckpointsResponse* response) {
+  return Answer<v1::ListCheckpointsResponse>(
+      context, response, CheckJobName(request->parent(), "parent"), services_.control,
+      [this, request] { return services_.manager.ListCheckpoints(*request); });
+}
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::GetCheckpoint(
+    grpc::CallbackServerContext* context, const v1::GetCheckpointRequest* request,
+    v1::GetCheckpointResponse* response) {
+  return Answer<v1::GetCheckpointResponse>(
+      context, response, absl::OkStatus(), services_.control,
+      [this, request] { return services_.manager.GetCheckpoint(*request); });
+}
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::ExportCheckpoint(
+    grpc::CallbackServerContext* context, const v1::ExportCheckpointRequest* request,
+    v1::ExportCheckpointResponse* response) {
+  const UnaryCall<v1::ExportCheckpointResponse> call(context, response);
+  if (absl::Status form = CheckExport(*request); !form.ok()) {
+    call.Finish(form);
+    return call.reactor();
+  }
+  // A repeated call must get its reply although the directory exists by now.
+  services_.control.Post([this, call, request] {
+    if (call.FinishedIfAbandoned()) return;
+    auto replay = services_.manager.ReplayExport(*request);
+    if (!replay.ok() || replay->has_value()) {
+      replay.ok() ? call.Finish(**std::move(replay)) : call.Finish(replay.status());
+      return;
+    }
+    services_.validation.Post([this, call, request] {
+      if (call.FinishedIfAbandoned()) return;
+      const absl::Status output =
+          services_.output_checker(request->spec().directory(), "spec.directory");
+      if (!output.ok()) {
+        call.Finish(output);
+        return;
+      }
+      services_.control.Post([this, call, request] {
+        if (!call.FinishedIfAbandoned()) call.Finish(services_.manager.Export(*request));
+      });
+    });
+  });
+  return call.reactor();
+}
+
+}  // namespace penstock::server

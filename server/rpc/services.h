@@ -1,0 +1,30 @@
+// What the services share: the queues and the objects that belong to them.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "penstock/v1/admin_service.pb.h"
+#include "server/jobs/job_manager.h"
+#include "server/jobs/task_queue.h"
+#include "server/jobs/worker_reports.h"
+#include "server/rpc/watch_streams.h"
+#include "server/store/state_directory.h"
+
+namespace penstock::server {
+
+struct ServiceContext {
+  TaskQueue& control;     // manager and reports belong to it
+  TaskQueue& validation;  // slow checks, deleting files
+  TaskQueue& streams;     // reading metric and log files
+  JobManager& manager;
+  WorkerReports& reports;
+  WatchStreams& watches;
+  const StateDirectory& directory;
+  SpecPlanner planner;                    // runs on `validation`
+  OutputChecker output_checker;           // runs on `validation`
+  v1::GetServerInfoResponse server_info;  // what does not change
+  std::vector<v1::Device> devices;
+};
+
+}  // namespace penstock::server

@@ -1,0 +1,99 @@
+#include "server/rpc/watch_streams.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "server/rpc/grpc_status.h"
+#include "server/rpc/watch_reactor.h"
+
+namespace penstock::server {
+namespace {
+
+// A stream that is refused before it begins.
+class RefusedStream : public grpc::ServerWriteReactor<v1::WatchJobsResponse> {
+ public:
+  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
+  void OnDone() override { delete this; }
+};
+
+absl::Status Draining() {
+  return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,
+               "the daemon is stopping; watch again from the last cursor when it is back",
+               {{"retry_seconds", "2"}});
+}
+
+}  // namespace
+
+WatchStreams::WatchStreams(WatchOptions options, TaskQueue& control, TaskQueue& streams,
+                           JobManager& manager, EventHub& hub, const StateDirectory& directory)
+    : options_(options),
+      control_(control),
+      streams_(streams),
+      manager_(manager),
+      hub_(hub),
+      directory_(directory) {
+  streams_.Post([this] { SweepForHeartbeats(); });
+}
+
+grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchStreams::Open(
+    const v1::WatchJobsRequest& request) {
+  if (absl::Status form = CheckWatchRequest(request); !form.ok()) return new RefusedStream(form);
+  std::shared_ptr<WatchReactor> reactor;
+  {
+    std::lock_guard lock(mutex_);
+    if (draining_) return new RefusedStream(Draining());
+    if (static_cast<int64_t>(open_.size()) >= options_.max_streams) {
+      return new RefusedStream(
+          Error(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
+                absl::StrCat(open_.size(),
+                             " streams are open, as many as may (max_streams); "
+                             "close one or try later"),
+                {{"limit", absl::StrCat(options_.max_streams)}, {"retry_seconds", "5"}}));
+    }
+    const uint64_t id = next_id_++;
+    reactor = std::make_shared<WatchReactor>(*this, id, request);
+    open_[id] = reactor;
+  }
+  reactor->Begin();
+  return reactor.get();
+}
+
+void WatchStreams::Closed(uint64_t id) {
+  std::lock_guard lock(mutex_);
+  open_.erase(id);
+}
+
+int64_t WatchStreams::count() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int64_t>(open_.size());
+}
+
+void WatchStreams::Drain() {
+  std::vector<std::shared_ptr<WatchReactor>> reactors;
+  {
+    std::lock_guard lock(mutex_);
+    draining_ = true;
+    for (const auto& [id, weak] : open_) {
+      if (auto reactor = weak.lock()) reactors.push_back(std::move(reactor));
+    }
+  }
+  for (const auto& reactor : reactors) reactor->End(Draining());
+}
+
+void WatchStreams::SweepForHeartbeats() {
+  std::vector<std::shared_ptr<WatchReactor>> reactors;
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [id, weak] : open_) {
+      if (auto reactor = weak.lock()) reactors.push_back(std::move(reactor));
+    }
+  }
+  for (const auto& reactor : reactors) reactor->MaybeHeartbeat(options_.heartbeat);
+  const auto pause = std::max(options_.heartbeat / 8, std::chrono::milliseconds(5));
+  streams_.PostAfter(pause, [this] { SweepForHeartbeats(); });
+}
+
+}  // namespace penstock::server
