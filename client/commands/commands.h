@@ -1,0 +1,28 @@
+// One function a command, each in the file of its name: adds the command to the application.
+// Commands parse, call and print; they decide nothing about jobs.
+#pragma once
+
+#include "client/commands/context.h"
+
+namespace CLI {
+class App;
+}
+
+namespace penstock::client {
+
+void AddSubmit(CLI::App& app, Context& context);
+void AddJobs(CLI::App& app, Context& context);
+void AddShow(CLI::App& app, Context& context);
+void AddWatch(CLI::App& app, Context& context);
+void AddLogs(CLI::App& app, Context& context);
+void AddMetrics(CLI::App& app, Context& context);
+void AddCancel(CLI::App& app, Context& context);
+void AddDelete(CLI::App& app, Context& context);
+void AddCheckpoints(CLI::App& app, Context& context);
+void AddExport(CLI::App& app, Context& context);
+void AddInfo(CLI::App& app, Context& context);
+void AddRun(CLI::App& app, Context& context);
+// Last: it completes the commands that are there.
+void AddCompletion(CLI::App& app, Context& context);
+
+}  // namespace penstock::client

@@ -1,0 +1,59 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "client/commands/commands.h"
+#include "client/job_text.h"
+
+namespace penstock::client {
+namespace {
+
+constexpr int kPageSize = 500;
+
+struct JobsOptions {
+  std::vector<std::string> states;
+  int64_t limit = 100;
+};
+
+ExitCode Jobs(const Context& context, const JobsOptions& options, RpcClient& client) {
+  v1::ListJobsRequest request;
+  for (const std::string& state : options.states) {
+    v1::JobState value = v1::JOB_STATE_UNSPECIFIED;
+    v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(state)), &value);
+    request.add_states(value);
+  }
+  v1::ListJobsResponse all;
+  while (all.jobs_size() < options.limit) {
+    request.set_page_size(
+        static_cast<int32_t>(std::min<int64_t>(kPageSize, options.limit - all.jobs_size())));
+    absl::StatusOr<v1::ListJobsResponse> page =
+        client.Call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
+    if (!page.ok()) return context.Fail(page.status());
+    for (v1::Job& job : *page->mutable_jobs()) *all.add_jobs() = std::move(job);
+    if (page->next_page_token().empty()) break;
+    request.set_page_token(page->next_page_token());
+  }
+  return context.Print(all, [&] { return JobsTable(all.jobs()); });
+}
+
+}  // namespace
+
+void AddJobs(CLI::App& app, Context& context) {
+  auto options = std::make_shared<JobsOptions>();
+  CLI::App* command = app.add_subcommand("jobs", "List jobs, newest first");
+  command->add_option("--state", options->states, "Only jobs in this state; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::IsMember(
+          {"queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"}));
+  command->add_option("--limit", options->limit, "Most jobs to list")
+      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
+      ->capture_default_str();
+  OnConnected(*command, context,
+              [&context, options](RpcClient& client) { return Jobs(context, *options, client); });
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,79 @@
+#include "client/endpoint.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "nlohmann/json.hpp"
+
+namespace penstock::client {
+namespace {
+
+absl::Status BadEndpoint(const std::string& source, const std::string& found) {
+  return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+               absl::StrCat(source, ": found \"", found,
+                            "\", expected unix:/path/to/socket, /path/to/socket or host:port"),
+               {{"found", found}});
+}
+
+absl::StatusOr<Endpoint> Parse(const std::string& source, const std::string& text) {
+  if (absl::StartsWith(text, "/")) return Endpoint{absl::StrCat("unix:", text), source};
+  if (absl::StartsWith(text, "unix:/")) return Endpoint{text, source};
+  const size_t colon = text.rfind(':');
+  int port = 0;
+  if (colon == std::string::npos || colon == 0 || absl::StrContains(text, "/") ||
+      !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return BadEndpoint(source, text);
+  }
+  return Endpoint{text, source};
+}
+
+// {"socket": "/path", "tcp": "127.0.0.1:7070", ...}; the socket is preferred.
+absl::StatusOr<Endpoint> ReadEndpointFile(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) {
+    return Error(absl::StatusCode::kNotFound, reason::kServerUnreachable,
+                 absl::StrCat("PENSTOCK_ENDPOINT_FILE: ", path,
+                              " cannot be read: no daemon has written it, or it has ended"),
+                 {{"file", path}});
+  }
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  for (const char* key : {"socket", "tcp"}) {
+    if (!json.is_object() || !json.contains(key) || !json[key].is_string()) continue;
+    const auto& value = json[key].get_ref<const std::string&>();
+    if (!value.empty()) return Parse(absl::StrCat("PENSTOCK_ENDPOINT_FILE ", path), value);
+  }
+  return BadEndpoint(absl::StrCat("PENSTOCK_ENDPOINT_FILE ", path), text.substr(0, 80));
+}
+
+}  // namespace
+
+std::optional<std::string> GetProcessEnvironment(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+absl::StatusOr<Endpoint> FindEndpoint(const std::string& flag, const GetEnvironment& environment) {
+  if (!flag.empty()) return Parse("--endpoint", flag);
+  if (const auto value = environment("PENSTOCK_ENDPOINT")) {
+    return Parse("PENSTOCK_ENDPOINT", *value);
+  }
+  if (const auto path = environment("PENSTOCK_ENDPOINT_FILE")) return ReadEndpointFile(*path);
+  if (const auto state = environment("XDG_STATE_HOME")) {
+    return Endpoint{absl::StrCat("unix:", *state, "/penstock/penstock.sock"), "default"};
+  }
+  if (const auto home = environment("HOME")) {
+    return Endpoint{absl::StrCat("unix:", *home, "/.local/state/penstock/penstock.sock"),
+                    "default"};
+  }
+  return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+               "no endpoint: give --endpoint, or set PENSTOCK_ENDPOINT or HOME");
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,94 @@
+#include "client/job_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "proto/message_file.h"
+
+namespace penstock::client {
+namespace {
+
+std::string Absolute(const std::string& path, const std::filesystem::path& base) {
+  if (path.empty() || path[0] == '/') return path;
+  return (base / path).lexically_normal().string();
+}
+
+void MakePathsAbsolute(const std::filesystem::path& base, v1::JobSpec& spec) {
+  if (spec.model().has_directory()) {
+    *spec.mutable_model()->mutable_directory() = Absolute(spec.model().directory(), base);
+  }
+  if (spec.model().random().has_config_path()) {
+    v1::RandomModel& random = *spec.mutable_model()->mutable_random();
+    *random.mutable_config_path() = Absolute(random.config_path(), base);
+  }
+  if (spec.has_data()) {
+    for (std::string& path : *spec.mutable_data()->mutable_paths()) path = Absolute(path, base);
+  }
+  if (spec.has_evaluation()) {
+    for (std::string& path : *spec.mutable_evaluation()->mutable_validation_paths()) {
+      path = Absolute(path, base);
+    }
+  }
+  if (!spec.output().directory().empty()) {
+    *spec.mutable_output()->mutable_directory() = Absolute(spec.output().directory(), base);
+  }
+}
+
+absl::StatusOr<std::string> ReadStandardInput() {
+  std::string text;
+  char buffer[4096];
+  while (static_cast<int64_t>(text.size()) <= kMaxMessageTextBytes) {
+    const ssize_t got = read(STDIN_FILENO, buffer, sizeof(buffer));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      return Error(absl::StatusCode::kUnavailable, reason::kIoError,
+                   absl::StrCat("standard input cannot be read: ", std::strerror(errno)));
+    }
+    if (got == 0) break;
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  return text;
+}
+
+absl::Status ApplySetting(const std::string& setting, v1::JobSpec& spec) {
+  const size_t equals = setting.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+                 absl::StrCat("--set: found \"", setting, "\", expected key.path=value, such as ",
+                              "optimizer.learning_rate=1e-4"));
+  }
+  return SetMessageField(setting.substr(0, equals), setting.substr(equals + 1), "--set", &spec);
+}
+
+}  // namespace
+
+std::string AbsolutePath(const std::string& path) {
+  std::error_code ignored;
+  return Absolute(path, std::filesystem::current_path(ignored));
+}
+
+absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& file,
+                                        const std::vector<std::string>& settings) {
+  v1::JobSpec spec;
+  std::error_code ignored;
+  const std::filesystem::path here = std::filesystem::current_path(ignored);
+  if (file == "-") {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadStandardInput());
+    PENSTOCK_RETURN_IF_ERROR(ParseMessageText(text, "standard input", &spec));
+  } else if (!file.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(ReadMessageFile(file, &spec));
+    MakePathsAbsolute((here / file).parent_path(), spec);
+  }
+  for (const std::string& setting : settings) {
+    PENSTOCK_RETURN_IF_ERROR(ApplySetting(setting, spec));
+  }
+  MakePathsAbsolute(here, spec);
+  return spec;
+}
+
+}  // namespace penstock::client

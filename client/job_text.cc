@@ -1,0 +1,170 @@
+#include "client/job_text.h"
+
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "client/output.h"
+#include "engine/base/units.h"
+#include "proto/message_print.h"
+
+namespace penstock::client {
+namespace {
+
+std::string StateName(v1::JobState state) {
+  return ShortEnumName(*v1::JobState_descriptor(), state);
+}
+
+std::string StepText(const v1::JobProgress& progress) {
+  if (progress.total_steps() == 0) return "-";
+  return absl::StrCat(progress.step(), "/", progress.total_steps());
+}
+
+std::string LossText(const v1::JobProgress& progress) {
+  return progress.step() > 0 ? FormatLoss(progress.loss()) : "-";
+}
+
+std::string PlanText(const v1::JobPlan& plan) {
+  if (plan.host_peak_bytes() == 0) return "";
+  std::vector<std::string> classes;
+  for (const v1::MemoryClass& memory_class : plan.classes()) {
+    classes.push_back(absl::StrCat(memory_class.name(), " ", FormatBytes(memory_class.bytes())));
+  }
+  return absl::StrCat(FormatBytes(plan.host_peak_bytes()), " of host memory (",
+                      absl::StrJoin(classes, ", "), ")");
+}
+
+}  // namespace
+
+std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
+  Table table({"NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "CREATED", "TITLE"});
+  for (const v1::Job& job : jobs) {
+    const v1::JobProgress& progress = job.progress();
+    const bool active = job.state() == v1::JOB_STATE_RUNNING;
+    table.Add({job.name(), StateName(job.state()), StepText(progress), LossText(progress),
+               active ? FormatCount(progress.tokens_per_second()) : "-",
+               active && progress.remaining_seconds() > 0
+                   ? FormatDuration(progress.remaining_seconds())
+                   : "-",
+               FormatTime(job.create_time()),
+               job.has_export_() ? absl::StrCat("export of ", job.export_().checkpoint())
+                                 : job.train().display_name()});
+  }
+  return table.ToText();
+}
+
+std::string JobPage(const v1::Job& job) {
+  const v1::JobProgress& progress = job.progress();
+  Facts facts;
+  facts.Add("Job", job.name());
+  facts.Add("State", StateName(job.state()));
+  if (job.state_reason() != v1::STATE_REASON_UNSPECIFIED) {
+    facts.Add("Reason", ShortEnumName(*v1::StateReason_descriptor(), job.state_reason()));
+  }
+  facts.Add("Message", job.state_message());
+  if (job.queue_position() > 0) facts.Add("Queue position", absl::StrCat(job.queue_position()));
+  facts.Add("Error", job.error().message());
+  facts.Add("Attempt", job.attempt() > 0 ? absl::StrCat(job.attempt()) : "");
+  if (progress.total_steps() > 0) {
+    facts.Add("Step", StepText(progress));
+    facts.Add("Loss", LossText(progress));
+    if (progress.validation_loss() > 0) {
+      facts.Add("Validation loss", FormatLoss(progress.validation_loss()));
+    }
+    facts.Add("Tokens", FormatCount(static_cast<double>(progress.real_tokens())));
+  }
+  facts.Add("Created", FormatTime(job.create_time()));
+  facts.Add("Started", FormatTime(job.start_time()));
+  facts.Add("Ended", FormatTime(job.end_time()));
+  facts.Add("Memory plan", PlanText(job.plan()));
+  if (job.plan().parameters() > 0) {
+    facts.Add("Parameters", FormatCount(static_cast<double>(job.plan().parameters())));
+  }
+  for (const std::string& artifact : job.artifacts()) facts.Add("Artifact", artifact);
+  for (const std::string& warning : job.warnings()) facts.Add("Warning", warning);
+  std::string text = facts.ToText();
+  for (const std::string& line : job.last_log_lines()) {
+    absl::StrAppend(&text, "  | ", Printable(line), "\n");
+  }
+  if (job.has_train()) absl::StrAppend(&text, "\n", MessageToYaml(job.train()));
+  if (job.has_export_()) absl::StrAppend(&text, "\n", MessageToYaml(job.export_()));
+  return text;
+}
+
+std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetrics>& points) {
+  Table table(
+      {"STEP", "EPOCH", "LOSS", "VALIDATION", "GRAD_NORM", "CLIP", "LR", "TOKENS/S", "OUTCOME"});
+  for (const v1::StepMetrics& point : points) {
+    if (point.has_evaluation()) {
+      table.Add({absl::StrCat(point.step()), "-", "-", FormatLoss(point.evaluation().loss()), "-",
+                 "-", "-", "-", "evaluation"});
+      continue;
+    }
+    table.Add(
+        {absl::StrCat(point.step()), absl::StrCat(point.epoch()), FormatLoss(point.loss()), "-",
+         absl::StrFormat("%.4g", point.grad_norm()), absl::StrFormat("%.3g", point.clip_scale()),
+         absl::StrFormat("%.3g", point.learning_rate()), FormatCount(point.tokens_per_second()),
+         ShortEnumName(*v1::StepOutcome_descriptor(), point.outcome())});
+  }
+  return table.ToText();
+}
+
+std::string CheckpointsTable(
+    const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
+  Table table({"NAME", "STEP", "LOSS", "SIZE", "CREATED", "DIRECTORY"});
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    table.Add({checkpoint.name(), absl::StrCat(checkpoint.step()), FormatLoss(checkpoint.loss()),
+               FormatBytes(checkpoint.bytes()), FormatTime(checkpoint.create_time()),
+               checkpoint.directory()});
+  }
+  return table.ToText();
+}
+
+std::string StateText(const v1::Job& job) {
+  std::string text = absl::StrCat(job.name(), " ", StateName(job.state()));
+  if (job.state_reason() != v1::STATE_REASON_UNSPECIFIED) {
+    absl::StrAppend(&text, " (", ShortEnumName(*v1::StateReason_descriptor(), job.state_reason()),
+                    ")");
+  }
+  if (!job.state_message().empty()) absl::StrAppend(&text, ": ", job.state_message());
+  return text;
+}
+
+std::string MetricText(const v1::StepMetrics& metrics) {
+  if (metrics.has_evaluation()) {
+    return absl::StrCat("evaluation after step ", metrics.step(), ": loss ",
+                        FormatLoss(metrics.evaluation().loss()), " perplexity ",
+                        absl::StrFormat("%.4g", metrics.evaluation().perplexity()));
+  }
+  std::string text =
+      absl::StrFormat("step %d epoch %d loss %s grad_norm %.4g lr %.3g %s tokens/s", metrics.step(),
+                      metrics.epoch(), FormatLoss(metrics.loss()), metrics.grad_norm(),
+                      metrics.learning_rate(), FormatCount(metrics.tokens_per_second()));
+  if (metrics.outcome() != v1::STEP_OUTCOME_APPLIED) {
+    absl::StrAppend(&text, " ", ShortEnumName(*v1::StepOutcome_descriptor(), metrics.outcome()));
+  }
+  return text;
+}
+
+std::string EndText(const v1::Job& job) {
+  std::string text = absl::StrCat(Printable(StateText(job)), "\n");
+  if (job.state() == v1::JOB_STATE_FAILED) {
+    absl::StrAppend(&text, "error: ", Printable(job.error().message()), "\n");
+    for (const std::string& line : job.last_log_lines()) {
+      absl::StrAppend(&text, "  | ", Printable(line), "\n");
+    }
+  } else if (job.progress().step() > 0) {
+    absl::StrAppend(&text, "step ", StepText(job.progress()), ", loss ", LossText(job.progress()));
+    if (job.progress().validation_loss() > 0) {
+      absl::StrAppend(&text, ", validation loss ", FormatLoss(job.progress().validation_loss()));
+    }
+    absl::StrAppend(&text, "\n");
+  }
+  for (const std::string& artifact : job.artifacts()) {
+    absl::StrAppend(&text, "made ", Printable(artifact), "\n");
+  }
+  return text;
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,25 @@
+// Jobs, metrics and events as text for people.
+#pragma once
+
+#include <string>
+
+#include "google/protobuf/repeated_ptr_field.h"
+#include "penstock/v1/checkpoint.pb.h"
+#include "penstock/v1/job.pb.h"
+
+namespace penstock::client {
+
+std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
+// Everything about one job: facts, then its spec as YAML.
+std::string JobPage(const v1::Job& job);
+std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetrics>& points);
+std::string CheckpointsTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints);
+
+// One line: "jobs/x running", "jobs/x queued (device_busy): ...".
+std::string StateText(const v1::Job& job);
+// One line: "step 12 epoch 0 loss 3.2142 ..." or "evaluation after step 12: ...".
+std::string MetricText(const v1::StepMetrics& metrics);
+// How a job ended, in one or several lines: results, or the error with the last log lines.
+std::string EndText(const v1::Job& job);
+
+}  // namespace penstock::client

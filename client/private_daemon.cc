@@ -1,0 +1,127 @@
+#include "client/private_daemon.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "engine/base/status.h"
+#include "penstock/internal/config.pb.h"
+#include "proto/message_print.h"
+
+namespace penstock::client {
+namespace {
+
+constexpr size_t kLogTailBytes = 2000;
+
+absl::Status StartError(const std::string& what) {
+  return Error(absl::StatusCode::kUnavailable, reason::kServerUnreachable,
+               absl::StrCat("cannot start a private penstockd: ", what));
+}
+
+absl::StatusOr<std::string> FindDaemon() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return StartError(absl::StrCat("/proc/self/exe: ", error.message()));
+  const std::string path = (self.parent_path() / "penstockd").string();
+  if (access(path.c_str(), X_OK) != 0) {
+    return StartError(absl::StrCat(path, ": ", std::strerror(errno),
+                                   "; it must lie beside the penstock program"));
+  }
+  return path;
+}
+
+// Any path of this user's is as good as another: the daemon runs for this user alone.
+absl::StatusOr<std::string> WriteConfig(const std::string& state_directory) {
+  internal::DaemonConfig config;
+  config.set_state_directory(state_directory);
+  config.add_allowed_roots("/");
+  const std::string path = absl::StrCat(state_directory, "/penstockd.yaml");
+  std::ofstream file(path, std::ios::trunc);
+  file << MessageToYaml(config);
+  file.close();
+  if (!file) return StartError(absl::StrCat(path, ": cannot be written"));
+  return path;
+}
+
+// In the child: only async-signal-safe calls. A session of its own, so that Ctrl-C at the terminal
+// reaches the command line alone, which then cancels the job in good order.
+[[noreturn]] void ExecDaemon(const char* daemon, const char* config, int log, pid_t parent) {
+  setsid();
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) _exit(127);  // the parent died before prctl
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(SIGINT, &standard, nullptr);
+  sigaction(SIGTERM, &standard, nullptr);
+  dup2(log, STDOUT_FILENO);
+  dup2(log, STDERR_FILENO);
+  execl(daemon, daemon, "--config", config, static_cast<char*>(nullptr));
+  _exit(127);
+}
+
+}  // namespace
+
+PrivateDaemon::PrivateDaemon(pid_t pid, std::string state_directory)
+    : pid_(pid), state_directory_(std::move(state_directory)) {}
+
+absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
+    const std::string& state_directory) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string daemon, FindDaemon());
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string config, WriteConfig(state_directory));
+  const std::string log_path = absl::StrCat(state_directory, "/penstockd.log");
+  const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+  if (log < 0) return StartError(absl::StrCat(log_path, ": ", std::strerror(errno)));
+  const pid_t self = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) ExecDaemon(daemon.c_str(), config.c_str(), log, self);
+  close(log);
+  if (pid < 0) return StartError(absl::StrCat("fork: ", std::strerror(errno)));
+  return std::unique_ptr<PrivateDaemon>(new PrivateDaemon(pid, state_directory));
+}
+
+PrivateDaemon::~PrivateDaemon() { Stop(absl::Seconds(10)); }
+
+Endpoint PrivateDaemon::endpoint() const {
+  return {.target = absl::StrCat("unix:", state_directory_, "/penstock.sock"),
+          .source = "the private daemon"};
+}
+
+bool PrivateDaemon::HasEnded() {
+  if (pid_ == 0) return true;
+  int status = 0;
+  if (waitpid(pid_, &status, WNOHANG) != pid_) return false;
+  pid_ = 0;
+  return true;
+}
+
+absl::Status PrivateDaemon::CheckAlive() {
+  if (!HasEnded()) return absl::OkStatus();
+  std::ifstream file(absl::StrCat(state_directory_, "/penstockd.log"));
+  std::string log((std::istreambuf_iterator<char>(file)), {});
+  if (log.size() > kLogTailBytes) log = log.substr(log.size() - kLogTailBytes);
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kServerUnreachable,
+               absl::StrCat("the private penstockd has ended: ", log));
+}
+
+void PrivateDaemon::Stop(absl::Duration limit) {
+  if (HasEnded()) return;
+  kill(pid_, SIGTERM);
+  const absl::Time deadline = absl::Now() + limit;
+  while (!HasEnded()) {
+    if (absl::Now() >= deadline) kill(pid_, SIGKILL);
+    absl::SleepFor(absl::Milliseconds(20));
+  }
+}
+
+}  // namespace penstock::client

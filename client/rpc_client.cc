@@ -1,0 +1,104 @@
+#include "client/rpc_client.h"
+
+#include <random>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/base/status.h"
+#include "google/rpc/status.pb.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/support/channel_arguments.h"
+#include "server/status_proto.h"
+
+namespace penstock::client {
+namespace {
+
+// Every unary method; WatchJobs is continued by its cursor instead.
+constexpr char kServiceConfig[] = R"json({
+  "methodConfig": [{
+    "name": [
+      {"service": "penstock.v1.JobService", "method": "CreateJob"},
+      {"service": "penstock.v1.JobService", "method": "GetJob"},
+      {"service": "penstock.v1.JobService", "method": "ListJobs"},
+      {"service": "penstock.v1.JobService", "method": "CancelJob"},
+      {"service": "penstock.v1.JobService", "method": "DeleteJob"},
+      {"service": "penstock.v1.JobService", "method": "ListJobMetrics"},
+      {"service": "penstock.v1.CheckpointService"},
+      {"service": "penstock.v1.AdminService"}
+    ],
+    "retryPolicy": {
+      "maxAttempts": 4,
+      "initialBackoff": "0.1s",
+      "maxBackoff": "1s",
+      "backoffMultiplier": 2,
+      "retryableStatusCodes": ["UNAVAILABLE"]
+    }
+  }]
+})json";
+
+std::shared_ptr<grpc::Channel> Connect(const Endpoint& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetServiceConfigJSON(kServiceConfig);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
+  return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+RpcClient::RpcClient(Endpoint endpoint, absl::Duration timeout)
+    : endpoint_(std::move(endpoint)),
+      timeout_(timeout),
+      channel_(Connect(endpoint_)),
+      jobs_(v1::JobService::NewStub(channel_)),
+      checkpoints_(v1::CheckpointService::NewStub(channel_)),
+      admin_(v1::AdminService::NewStub(channel_)) {}
+
+absl::StatusOr<v1::Job> RpcClient::GetJob(const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  absl::StatusOr<v1::GetJobResponse> response =
+      Call(jobs(), &v1::JobService::Stub::GetJob, request);
+  if (!response.ok()) return response.status();
+  return std::move(*response->mutable_job());
+}
+
+absl::Status RpcClient::ToStatus(const grpc::Status& status) const {
+  if (status.ok()) return absl::OkStatus();
+  google::rpc::Status proto;
+  if (!status.error_details().empty() && proto.ParseFromString(status.error_details()) &&
+      proto.code() != 0) {
+    return FromStatusProto(proto);
+  }
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    return Error(absl::StatusCode::kUnavailable, reason::kServerUnreachable,
+                 absl::StrCat("no daemon answers at ", endpoint_.target, " (from ",
+                              endpoint_.source, "): ", status.error_message()),
+                 {{"endpoint", endpoint_.target},
+                  {"fix",
+                   "start penstockd, or name its endpoint with --endpoint or "
+                   "PENSTOCK_ENDPOINT"}});
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+std::string NewRequestId() {
+  std::random_device random;
+  const uint32_t a = random(), b = random(), c = random(), d = random();
+  return absl::StrFormat("%08x-%04x-4%03x-%04x-%04x%08x", a, b >> 16, b & 0xFFF,
+                         0x8000 | ((c >> 16) & 0x3FFF), c & 0xFFFF, d);
+}
+
+std::string JobName(const std::string& text) {
+  return absl::StartsWith(text, "jobs/") ? text : absl::StrCat("jobs/", text);
+}
+
+}  // namespace penstock::client

@@ -1,0 +1,70 @@
+// A connection to the daemon: unary calls with a deadline, and the watch stream.
+//
+// Unary calls are tried up to four times if the daemon is unavailable (gRPC's own retry, which
+// also honours the server's push-back). That is safe: reads have no effect, and each call that has
+// one carries a request_id, the same for every try.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "client/endpoint.h"
+#include "grpcpp/channel.h"
+#include "grpcpp/client_context.h"
+#include "penstock/v1/admin_service.grpc.pb.h"
+#include "penstock/v1/checkpoint_service.grpc.pb.h"
+#include "penstock/v1/job.grpc.pb.h"
+
+namespace penstock::client {
+
+class RpcClient {
+ public:
+  // Connects when first called. `timeout` is the deadline of a unary call, tries included.
+  RpcClient(Endpoint endpoint, absl::Duration timeout);
+
+  // GetJob, and so on: client.Call(client.jobs(), &v1::JobService::Stub::GetJob, request).
+  template <typename Stub, typename Request, typename Response>
+  absl::StatusOr<Response> Call(Stub& stub,
+                                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&,
+                                                             Response*),
+                                const Request& request) {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout_));
+    Response response;
+    const grpc::Status status = (stub.*method)(&context, request, &response);
+    if (!status.ok()) return ToStatus(status);
+    return response;
+  }
+
+  absl::StatusOr<v1::Job> GetJob(const std::string& name);
+
+  // A call's status with the reason and metadata the daemon gave; for one that did not reach it,
+  // UNAVAILABLE / SERVER_UNREACHABLE saying where it was looked for.
+  absl::Status ToStatus(const grpc::Status& status) const;
+
+  v1::JobService::Stub& jobs() { return *jobs_; }
+  v1::CheckpointService::Stub& checkpoints() { return *checkpoints_; }
+  v1::AdminService::Stub& admin() { return *admin_; }
+  const Endpoint& endpoint() const { return endpoint_; }
+
+ private:
+  const Endpoint endpoint_;
+  const absl::Duration timeout_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::JobService::Stub> jobs_;
+  std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
+  std::unique_ptr<v1::AdminService::Stub> admin_;
+};
+
+// A random UUID for request_id.
+std::string NewRequestId();
+
+// "jobs/{id}" for "{id}" or "jobs/{id}".
+std::string JobName(const std::string& text);
+
+}  // namespace penstock::client
