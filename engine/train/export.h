@@ -21,7 +21,7 @@
 namespace penstock {
 
 struct ExportOptions {
-  std::optional<WeightType> type;  // default: what each tensor came in
+  std::optional<WeightType> type = std::nullopt;  // default: what each tensor came in
   Existing existing = Existing::kRefuse;
 };
 

@@ -79,7 +79,8 @@ class ModelDirectoryReader {
     PENSTOCK_ASSIGN_OR_RETURN(names_, root_.List());
     PENSTOCK_RETURN_IF_ERROR(ReadConfig());
     PENSTOCK_RETURN_IF_ERROR(ChooseShards());
-    for (const std::string& shard : shards_) PENSTOCK_RETURN_IF_ERROR(ReadShard(shard));
+    PENSTOCK_RETURN_IF_ERROR(OpenShards());
+    for (size_t i = 0; i < shards_.size(); ++i) PENSTOCK_RETURN_IF_ERROR(ReadShard(i));
     PENSTOCK_RETURN_IF_ERROR(CheckIndexIsCovered());
     PENSTOCK_RETURN_IF_ERROR(LocateParameters());
     PENSTOCK_RETURN_IF_ERROR(CheckTiedHead());
@@ -160,19 +161,26 @@ class ModelDirectoryReader {
     return absl::OkStatus();
   }
 
-  absl::StatusOr<ReadableFile> OpenShard(const std::string& shard) const {
-    absl::StatusOr<ReadableFile> file = root_.OpenFile(shard);
-    if (absl::IsNotFound(file.status())) {
-      return Error(
-          absl::StatusCode::kNotFound, reason::kModelInvalid,
-          absl::StrCat(PathOf(kIndexName), " names ", shard, ", which is missing; download it"),
-          {{"file", shard}});
+  // All before any is read: a name that leads outside is refused for that, and a missing shard
+  // before any header is parsed.
+  absl::Status OpenShards() {
+    for (const std::string& shard : shards_) {
+      absl::StatusOr<ReadableFile> file = root_.OpenFile(shard);
+      if (absl::IsNotFound(file.status())) {
+        return Error(
+            absl::StatusCode::kNotFound, reason::kModelInvalid,
+            absl::StrCat(PathOf(kIndexName), " names ", shard, ", which is missing; download it"),
+            {{"file", shard}});
+      }
+      PENSTOCK_RETURN_IF_ERROR(file.status());
+      model_->files_.push_back(*std::move(file));
     }
-    return file;
+    return absl::OkStatus();
   }
 
-  absl::Status ReadShard(const std::string& shard) {
-    PENSTOCK_ASSIGN_OR_RETURN(ReadableFile file, OpenShard(shard));
+  absl::Status ReadShard(size_t number) {
+    const std::string& shard = shards_[number];
+    const ReadableFile& file = model_->files_[number];
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<StoredTensor> stored, ReadSafetensorsHeader(file));
     model_->source_.files.push_back({.name = shard, .entries = {}});
     for (const StoredTensor& tensor : stored) {
@@ -181,9 +189,8 @@ class ModelDirectoryReader {
         continue;
       }
       PENSTOCK_RETURN_IF_ERROR(CheckPlace(tensor.name, shard));
-      PENSTOCK_RETURN_IF_ERROR(AddTensor(file, tensor));
+      PENSTOCK_RETURN_IF_ERROR(AddTensor(file, static_cast<int64_t>(number), tensor));
     }
-    model_->files_.push_back(std::move(file));
     return absl::OkStatus();
   }
 
@@ -208,7 +215,7 @@ class ModelDirectoryReader {
     return absl::OkStatus();
   }
 
-  absl::Status AddTensor(const ReadableFile& file, const StoredTensor& tensor) {
+  absl::Status AddTensor(const ReadableFile& file, int64_t number, const StoredTensor& tensor) {
     const ParameterIndex::Place* place = index_->Find(tensor.name);
     if (place == nullptr) {
       return Invalid(absl::StrCat(file.path(), ": tensor ", tensor.name,
@@ -226,7 +233,7 @@ class ModelDirectoryReader {
         {.name = tensor.name, .type = *type, .shape = tensor.shape});
     found_.emplace(tensor.name, TensorLocation{.name = tensor.name,
                                                .type = *type,
-                                               .file = static_cast<int64_t>(model_->files_.size()),
+                                               .file = number,
                                                .offset = tensor.begin,
                                                .elements = place->parameter->size});
     return absl::OkStatus();

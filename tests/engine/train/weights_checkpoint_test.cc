@@ -1,0 +1,270 @@
+#include <algorithm>
+#include <bit>
+#include <filesystem>
+#include <limits>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
+#include "engine/memory/planes.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/import.h"
+#include "engine/train/model_directory.h"
+#include "engine/train/random_init.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "weights_testing.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using ::testing::AllOf;
+using testing::FindMade;
+using ::testing::HasSubstr;
+using testing::MadeFile;
+using testing::MakeFiles;
+using testing::MakeStore;
+using testing::NoProgress;
+using testing::ReadFileOrDie;
+using testing::ReadTree;
+using testing::SpecOf;
+using testing::TempDir;
+using testing::TensorsOf;
+using testing::TinyConfig;
+using testing::WriteFileOrDie;
+using testing::WriteModel;
+
+// A tied BF16 model in three shards, with a stored copy of the head and a tokenizer.
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    json config = TinyConfig();
+    std::vector<MadeFile> files = MakeFiles(SpecOf(config), WeightType::kBFloat16, 3);
+    FindMade(files, "lm_head.weight").bytes = FindMade(files, "model.embed_tokens.weight").bytes;
+    config["tie_word_embeddings"] = true;
+    WriteModel(temp_.Path("model"), config, files);
+    WriteFileOrDie(temp_.Path("model/tokenizer.json"), "{ }\n");
+    auto directory = ModelDirectory::Open(temp_.Path("model"));
+    ASSERT_TRUE(directory.ok()) << directory.status();
+    directory_ = *std::move(directory);
+    store_ = MakeStore(directory_->layout());
+    ASSERT_TRUE(ImportWeights(*directory_, *store_, pool_, NoProgress).ok());
+    info_.step = 12;
+    info_.tokens = 34567;
+    info_.updates_applied = 11;
+    info_.loss = 2.34375;
+    info_.code_version = "0.1.0";
+    info_.fields = {{"job", "jobs/a \"quoted\""}, {"note", "\xff is no UTF-8"}};
+  }
+
+  std::string path() const { return temp_.Path("checkpoint"); }
+  absl::Status Write() {
+    return WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress);
+  }
+  // A refusal is CHECKPOINT_CORRUPT and names `file`.
+  void ExpectCorrupt(const std::string& file, Verification verification) {
+    const absl::Status status = OpenCheckpoint(path(), verification).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << file << ": " << status;
+    EXPECT_EQ(ReasonOf(status), reason::kCheckpointCorrupt);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(file));
+  }
+  json Manifest() const { return json::parse(ReadFileOrDie(path() + "/manifest.json")); }
+  void SetManifest(const json& manifest) {
+    WriteFileOrDie(path() + "/manifest.json", manifest.dump());
+  }
+  // Values that no narrower type holds.
+  void Train() { InitializeWeights(directory_->spec(), 5, *store_, pool_); }
+
+  TempDir temp_;
+  ThreadPool pool_{2};
+  std::unique_ptr<ModelDirectory> directory_;
+  std::unique_ptr<HostStore> store_;
+  CheckpointInfo info_;
+};
+
+TEST_F(CheckpointTest, KeepsWeightsBitForBitAndWhereTheRunStood) {
+  Train();
+  // Bits that no training makes, to show that nothing is touched on the way.
+  const SplitValue nan = Split(std::bit_cast<float>(0x7fc12345u));
+  store_->block(BlockId{0}).hi[0] = nan.hi;
+  store_->block(BlockId{0}).lo[0] = nan.lo;
+  ASSERT_TRUE(Write().ok());
+  const auto checkpoint = OpenCheckpoint(path(), Verification::kHashes);
+  ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
+  const CheckpointInfo& info = (*checkpoint)->info();
+  EXPECT_EQ(info.step, 12);
+  EXPECT_EQ(info.tokens, 34567);
+  EXPECT_EQ(info.updates_applied, 11);
+  EXPECT_EQ(info.loss, 2.34375);
+  EXPECT_EQ(info.code_version, "0.1.0");
+  EXPECT_EQ(info.fields.at("job"), "jobs/a \"quoted\"");
+  EXPECT_THAT(info.fields.at("note"), HasSubstr("is no UTF-8"));
+
+  const auto loaded = MakeStore((*checkpoint)->layout());
+  ASSERT_TRUE(LoadCheckpointWeights(**checkpoint, *loaded, pool_, NoProgress).ok());
+  for (const BlockLayout& block : directory_->layout().blocks) {
+    EXPECT_TRUE(std::ranges::equal(loaded->block(block.block).hi, store_->block(block.block).hi));
+    EXPECT_TRUE(std::ranges::equal(loaded->block(block.block).lo, store_->block(block.block).lo));
+  }
+}
+
+TEST_F(CheckpointTest, LossMayBeAbsentButNotNaN) {
+  info_.loss.reset();
+  ASSERT_TRUE(Write().ok());
+  EXPECT_EQ((*OpenCheckpoint(path(), Verification::kSizes))->info().loss, std::nullopt);
+  fs::remove_all(path());
+  info_.loss = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(Write().ok());
+  EXPECT_FALSE(fs::exists(path()));
+}
+
+TEST_F(CheckpointTest, ExportNeedsNothingButTheCheckpoint) {
+  ASSERT_TRUE(Write().ok());
+  auto wanted = ReadTree(temp_.Path("model"));
+  const auto tensors = TensorsOf(temp_.Path("model"));
+  fs::remove_all(temp_.Path("model"));
+  const absl::Status status = ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_TRUE(TensorsOf(temp_.Path("out")) == tensors);
+  auto found = ReadTree(temp_.Path("out"));
+  const std::string index = "model.safetensors.index.json";
+  EXPECT_EQ(json::parse(found.at(index))["weight_map"],
+            json::parse(wanted.at(index))["weight_map"]);
+  found.erase(index);
+  wanted.erase(index);
+  EXPECT_TRUE(found == wanted);
+}
+
+TEST_F(CheckpointTest, ExportOfACheckpointIsTheExportOfItsStore) {
+  Train();
+  ASSERT_TRUE(Write().ok());
+  for (const auto type : {std::optional<WeightType>(), std::optional(WeightType::kFloat32)}) {
+    fs::remove_all(temp_.Path("a"));
+    fs::remove_all(temp_.Path("b"));
+    const ExportOptions options = {.type = type};
+    ASSERT_TRUE(ExportCheckpoint(path(), temp_.Path("a"), options, pool_, NoProgress).ok());
+    ASSERT_TRUE(
+        ExportModel(*store_, directory_->source(), temp_.Path("b"), options, pool_, NoProgress)
+            .ok());
+    EXPECT_TRUE(ReadTree(temp_.Path("a")) == ReadTree(temp_.Path("b")));
+  }
+}
+
+TEST_F(CheckpointTest, ExportRefusesTheModelAndTheCheckpointAsDestination) {
+  ASSERT_TRUE(Write().ok());
+  const ExportOptions replace = {.existing = Existing::kReplace};
+  for (const std::string& destination : {temp_.Path("model"), path()}) {
+    const auto before = ReadTree(destination);
+    EXPECT_EQ(ReasonOf(ExportCheckpoint(path(), destination, replace, pool_, NoProgress)),
+              reason::kOutputExists);
+    EXPECT_TRUE(ReadTree(destination) == before);
+  }
+}
+
+TEST_F(CheckpointTest, ExistingDestinationIsRefused) {
+  ASSERT_TRUE(Write().ok());
+  const auto before = ReadTree(path());
+  EXPECT_EQ(ReasonOf(Write()), reason::kOutputExists);
+  EXPECT_TRUE(ReadTree(path()) == before);
+}
+
+TEST_F(CheckpointTest, DirectoryWithoutManifestIsNoCheckpoint) {
+  fs::create_directories(path());
+  ExpectCorrupt("manifest.json", Verification::kSizes);
+}
+
+TEST_F(CheckpointTest, EveryMissingFileIsFound) {
+  ASSERT_TRUE(Write().ok());
+  for (const auto& [name, content] : ReadTree(path())) {
+    fs::remove(path() + "/" + name);
+    ExpectCorrupt(name, Verification::kSizes);
+    WriteFileOrDie(path() + "/" + name, content);
+  }
+  EXPECT_TRUE(OpenCheckpoint(path(), Verification::kHashes).ok());
+}
+
+TEST_F(CheckpointTest, EveryTruncatedFileIsFound) {
+  ASSERT_TRUE(Write().ok());
+  for (const auto& [name, content] : ReadTree(path())) {
+    WriteFileOrDie(path() + "/" + name, content.substr(0, content.size() / 2));
+    ExpectCorrupt(name, Verification::kSizes);
+    WriteFileOrDie(path() + "/" + name, content);
+  }
+}
+
+TEST_F(CheckpointTest, EveryFlippedBitIsFoundByHash) {
+  ASSERT_TRUE(Write().ok());
+  for (const auto& [name, content] : ReadTree(path())) {
+    if (name == "manifest.json") continue;
+    std::string damaged = content;
+    damaged.back() ^= 1;
+    WriteFileOrDie(path() + "/" + name, damaged);
+    ExpectCorrupt(name, Verification::kHashes);
+    EXPECT_EQ(ReasonOf(ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress)),
+              reason::kCheckpointCorrupt);
+    WriteFileOrDie(path() + "/" + name, content);
+  }
+  EXPECT_FALSE(fs::exists(temp_.Path("out")));
+}
+
+TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
+  ASSERT_TRUE(Write().ok());
+  const json good = Manifest();
+  const auto corrupt = [&](const std::string& pointer, const json& value) {
+    json manifest = good;
+    manifest[json::json_pointer(pointer)] = value;
+    SetManifest(manifest);
+    ExpectCorrupt("", Verification::kSizes);
+  };
+  corrupt("/format", "other");
+  corrupt("/format_version", "1");
+  corrupt("/step", -1);
+  corrupt("/tokens", 1.5);
+  corrupt("/loss", "NaN");
+  corrupt("/fields", {1});
+  corrupt("/fields", {{"key", 1}});
+  corrupt("/files", json::object());
+  corrupt("/files", json::array());
+  corrupt("/files/0", 1);
+  corrupt("/files/0/bytes", int64_t{1} << 50);
+  corrupt("/files/0/xxh3_64", "short");
+  corrupt("/files/0/name", "../model/config.json");
+  corrupt("/files/0/name", "/etc/passwd");
+  corrupt("/files/0/name", good["files"][1]["name"]);
+  corrupt("/source", nullptr);
+  corrupt("/source/side_files/0", "../../evil");
+  corrupt("/source/side_files/0", "not_there.json");
+  corrupt("/source/files/0/name", "../evil.safetensors");
+  corrupt("/source/files/0/entries/0/type", "I8");
+  corrupt("/source/files/0/entries/0/name", "model.ghost.weight");
+  SetManifest(good);
+  EXPECT_TRUE(OpenCheckpoint(path(), Verification::kHashes).ok());
+}
+
+TEST_F(CheckpointTest, LaterFormatIsNamedAsSuch) {
+  ASSERT_TRUE(Write().ok());
+  json manifest = Manifest();
+  manifest["format_version"] = 2;
+  SetManifest(manifest);
+  const absl::Status status = OpenCheckpoint(path(), Verification::kSizes).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 2"));
+}
+
+TEST_F(CheckpointTest, CancelledWriteLeavesNothing) {
+  const absl::Status status =
+      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_,
+                      [](int64_t, int64_t) { return absl::CancelledError("stop"); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
+  int left = 0;
+  for (const auto& entry : fs::directory_iterator(temp_.path())) {
+    left += entry.path().filename() != "model";
+  }
+  EXPECT_EQ(left, 0);
+}
+
+}  // namespace
+}  // namespace penstock
