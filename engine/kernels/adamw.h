@@ -12,8 +12,7 @@
 //
 // Shapes    hi, lo, m, v, gradient [count].
 // Numerics  the same bits with every CpuIsa.
-// Needs     nothing of the pointers; when all four state arrays are 64-byte aligned they are
-//           written past the caches.
+// Needs     no alignment of the pointers.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// 16 elements a turn: one line of m and of v, half a line of each plane.
+// 16 elements a turn, so that a vector of each plane is full.
 #include <immintrin.h>
 
 #include "engine/kernels/adamw_update.h"
@@ -22,28 +22,11 @@ struct Vectors {
       minus_step_size, sqrt_correction2, epsilon;
 };
 
-enum class Store : uint8_t { kCached, kStreaming };
-
-template <Store kStore>
-PENSTOCK_TARGET_AVX2 inline void StoreFloats(float* to, __m256 value) {
-  if constexpr (kStore == Store::kStreaming) {
-    _mm256_stream_ps(to, value);
-  } else {
-    _mm256_storeu_ps(to, value);
-  }
-}
-
-template <Store kStore>
-PENSTOCK_TARGET_AVX2 inline void StoreInts(void* to, __m256i value) {
-  if constexpr (kStore == Store::kStreaming) {
-    _mm256_stream_si256(static_cast<__m256i*>(to), value);
-  } else {
-    _mm256_storeu_si256(static_cast<__m256i*>(to), value);
-  }
+PENSTOCK_TARGET_AVX2 inline void StorePlane(void* to, __m256i value) {
+  _mm256_storeu_si256(static_cast<__m256i*>(to), value);
 }
 
 // Updates m and v; returns the bits of the new w.
-template <Store kStore>
 PENSTOCK_TARGET_AVX2 inline __m256i UpdateEight(const Vectors& s, const Range& range, int64_t i) {
   const __m128i hi = _mm_loadu_si128(reinterpret_cast<const __m128i*>(range.hi + i));
   const __m128i lo = _mm_loadu_si128(reinterpret_cast<const __m128i*>(range.lo + i));
@@ -59,8 +42,8 @@ PENSTOCK_TARGET_AVX2 inline __m256i UpdateEight(const Vectors& s, const Range& r
   const __m256 denominator =
       _mm256_add_ps(_mm256_div_ps(_mm256_sqrt_ps(v), s.sqrt_correction2), s.epsilon);
   w = _mm256_add_ps(w, _mm256_div_ps(_mm256_mul_ps(s.minus_step_size, m), denominator));
-  StoreFloats<kStore>(range.m + i, m);
-  StoreFloats<kStore>(range.v + i, v);
+  _mm256_storeu_ps(range.m + i, m);
+  _mm256_storeu_ps(range.v + i, v);
   return _mm256_castps_si256(w);
 }
 
@@ -69,21 +52,18 @@ PENSTOCK_TARGET_AVX2 inline __m256i PackLowHalves(__m256i first, __m256i second)
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0b11011000);
 }
 
-template <Store kStore>
 PENSTOCK_TARGET_AVX2 int64_t UpdateWhole(const Vectors& s, const Range& range) {
   const __m256i half = _mm256_set1_epi32(0x8000);
   const __m256i low_mask = _mm256_set1_epi32(0xFFFF);
   int64_t i = 0;
   for (; i + 16 <= range.count; i += 16) {
-    const __m256i first = UpdateEight<kStore>(s, range, i);
-    const __m256i second = UpdateEight<kStore>(s, range, i + 8);
-    StoreInts<kStore>(range.hi + i,
-                      PackLowHalves(_mm256_srli_epi32(_mm256_add_epi32(first, half), 16),
-                                    _mm256_srli_epi32(_mm256_add_epi32(second, half), 16)));
-    StoreInts<kStore>(range.lo + i, PackLowHalves(_mm256_and_si256(first, low_mask),
-                                                  _mm256_and_si256(second, low_mask)));
+    const __m256i first = UpdateEight(s, range, i);
+    const __m256i second = UpdateEight(s, range, i + 8);
+    StorePlane(range.hi + i, PackLowHalves(_mm256_srli_epi32(_mm256_add_epi32(first, half), 16),
+                                           _mm256_srli_epi32(_mm256_add_epi32(second, half), 16)));
+    StorePlane(range.lo + i, PackLowHalves(_mm256_and_si256(first, low_mask),
+                                           _mm256_and_si256(second, low_mask)));
   }
-  if constexpr (kStore == Store::kStreaming) _mm_sfence();
   return i;
 }
 
@@ -91,8 +71,7 @@ PENSTOCK_TARGET_AVX2 int64_t UpdateWhole(const Vectors& s, const Range& range) {
 
 PENSTOCK_TARGET_AVX2 void UpdateAvx2(const Scalars& scalars, const Range& range) {
   const Vectors vectors(scalars);
-  int64_t i = LinesAligned(range) ? UpdateWhole<Store::kStreaming>(vectors, range)
-                                  : UpdateWhole<Store::kCached>(vectors, range);
+  int64_t i = UpdateWhole(vectors, range);
   for (; i < range.count; ++i) UpdateOne(scalars, range, i);
 }
 

@@ -1,4 +1,4 @@
-// 32 elements a turn: whole 64-byte lines of every array that is written.
+// 16 elements a turn.
 #include <immintrin.h>
 
 #include "engine/kernels/adamw_update.h"
@@ -23,28 +23,11 @@ struct Vectors {
   __mmask16 m_base_is_gradient;
 };
 
-enum class Store : uint8_t { kCached, kStreaming };
-
-template <Store kStore>
-PENSTOCK_TARGET_AVX512 inline void StoreFloats(float* to, __m512 value) {
-  if constexpr (kStore == Store::kStreaming) {
-    _mm512_stream_ps(to, value);
-  } else {
-    _mm512_storeu_ps(to, value);
-  }
-}
-
-template <Store kStore>
-PENSTOCK_TARGET_AVX512 inline void StoreInts(void* to, __m256i value) {
-  if constexpr (kStore == Store::kStreaming) {
-    _mm256_stream_si256(static_cast<__m256i*>(to), value);
-  } else {
-    _mm256_storeu_si256(static_cast<__m256i*>(to), value);
-  }
+PENSTOCK_TARGET_AVX512 inline void StorePlane(void* to, __m256i value) {
+  _mm256_storeu_si256(static_cast<__m256i*>(to), value);
 }
 
 // Updates m and v; returns the bits of the new w.
-template <Store kStore>
 PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Range& range,
                                                     int64_t i) {
   const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(range.hi + i));
@@ -61,29 +44,19 @@ PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Rang
   const __m512 denominator =
       _mm512_add_ps(_mm512_div_ps(_mm512_sqrt_ps(v), s.sqrt_correction2), s.epsilon);
   w = _mm512_add_ps(w, _mm512_div_ps(_mm512_mul_ps(s.minus_step_size, m), denominator));
-  StoreFloats<kStore>(range.m + i, m);
-  StoreFloats<kStore>(range.v + i, v);
+  _mm512_storeu_ps(range.m + i, m);
+  _mm512_storeu_ps(range.v + i, v);
   return _mm512_castps_si512(w);
 }
 
-PENSTOCK_TARGET_AVX512 inline __m256i HighPlane(__m512i bits) {
-  return _mm512_cvtepi32_epi16(
-      _mm512_srli_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x8000)), 16));
-}
-
-template <Store kStore>
 PENSTOCK_TARGET_AVX512 int64_t UpdateWhole(const Vectors& s, const Range& range) {
   int64_t i = 0;
-  for (; i + 32 <= range.count; i += 32) {
-    const __m512i first = UpdateSixteen<kStore>(s, range, i);
-    const __m512i second = UpdateSixteen<kStore>(s, range, i + 16);
-    // Both halves of a line one after the other, so that they leave as one.
-    StoreInts<kStore>(range.hi + i, HighPlane(first));
-    StoreInts<kStore>(range.hi + i + 16, HighPlane(second));
-    StoreInts<kStore>(range.lo + i, _mm512_cvtepi32_epi16(first));
-    StoreInts<kStore>(range.lo + i + 16, _mm512_cvtepi32_epi16(second));
+  for (; i + 16 <= range.count; i += 16) {
+    const __m512i bits = UpdateSixteen(s, range, i);
+    const __m512i rounded = _mm512_add_epi32(bits, _mm512_set1_epi32(0x8000));
+    StorePlane(range.hi + i, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+    StorePlane(range.lo + i, _mm512_cvtepi32_epi16(bits));
   }
-  if constexpr (kStore == Store::kStreaming) _mm_sfence();
   return i;
 }
 
@@ -91,8 +64,7 @@ PENSTOCK_TARGET_AVX512 int64_t UpdateWhole(const Vectors& s, const Range& range)
 
 PENSTOCK_TARGET_AVX512 void UpdateAvx512(const Scalars& scalars, const Range& range) {
   const Vectors vectors(scalars);
-  int64_t i = LinesAligned(range) ? UpdateWhole<Store::kStreaming>(vectors, range)
-                                  : UpdateWhole<Store::kCached>(vectors, range);
+  int64_t i = UpdateWhole(vectors, range);
   for (; i < range.count; ++i) UpdateOne(scalars, range, i);
 }
 
