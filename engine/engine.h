@@ -44,7 +44,7 @@ struct BatchConfig {
 };
 
 struct OptimizerConfig {
-  double learning_rate = 0;
+  double learning_rate = 0;  // 0: weights and moments stay bit for bit
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
@@ -61,7 +61,7 @@ struct ScheduleConfig {
 
 struct EvaluationConfig {
   double validation_fraction = 0;
-  std::vector<std::string> validation_paths;
+  std::vector<std::string> validation_paths = {};
   int64_t every_steps = 0;
   int64_t max_tokens = 0;
 };

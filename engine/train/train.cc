@@ -3,6 +3,7 @@
 // A wish to stop ends any phase through the status that its progress call returns; steps are
 // never cut. What is written (checkpoint, export) is either complete or not there.
 
+#include <cmath>
 #include <filesystem>
 #include <optional>
 #include <set>
@@ -182,7 +183,7 @@ class TrainRun {
     const CheckpointInfo info{.step = steps_done_,
                               .tokens = tokens_done_,
                               .updates_applied = store_->updates_applied,
-                              .loss = loss_,
+                              .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
                               .code_version = PENSTOCK_VERSION,
                               .fields = {{"seed", absl::StrCat(config_.seed)}}};
     PENSTOCK_RETURN_IF_ERROR(WriteCheckpoint(

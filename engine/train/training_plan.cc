@@ -20,8 +20,9 @@ namespace {
 
 // Of the process before it holds anything of the job: code, libraries, RPC buffers.
 constexpr int64_t kProcessBytes = int64_t{96} << 20;
-// Building a token cache: one line, one piece, and their tokens.
-constexpr int64_t kDataPhaseBytes = int64_t{384} << 20;
+// Building a token cache: read and write buffers, then one row with its tokens and labels.
+constexpr int64_t kTokenizingBytes = int64_t{32} << 20;
+constexpr int64_t kTokenizingBytesPerRowByte = 5;
 // Logits of one chunk: enough rows to keep a GEMM busy, few enough for a 250k vocabulary.
 constexpr int64_t kLogitsChunkBytes = int64_t{64} << 20;
 constexpr int64_t kMinChunkRows = 16, kMaxChunkRows = 1024;
@@ -102,7 +103,10 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
     return entries;
   };
   MemorySummary summary(model.layout.parameter_count);
-  summary.AddPhase(Phase::kData, {{"process", kProcessBytes}, {"tokenizing", kDataPhaseBytes}});
+  summary.AddPhase(Phase::kData,
+                   {{"process", kProcessBytes},
+                    {"tokenizing", kTokenizingBytes + kTokenizingBytesPerRowByte *
+                                                          std::min(data_bytes, kMaxLineBytes)}});
   summary.AddPhase(Phase::kImport, with(store, "import windows", ImportPeakBytes(plan.threads)));
   summary.AddPhase(Phase::kTrain, train);
   summary.AddPhase(Phase::kEvaluate, train);

@@ -98,6 +98,12 @@ class CpuExecutor final : public Executor {
   const MicroBatchView& Batch(int32_t index) const { return input_->micro_batches[index]; }
   const BlockLayout& Layout(BlockId block) const { return store_.layout().blocks[Index(block)]; }
 
+  // At rate 0 the optimizer is left out: w - 0 would turn a weight of -0 into +0, and a job at
+  // rate 0 must not change a bit.
+  bool Updates() const {
+    return decision_.outcome == StepOutcome::kApplied && input_->optimizer.learning_rate != 0;
+  }
+
   absl::Status CountMismatch() const {
     return Error(
         absl::StatusCode::kInternal, reason::kInternal,
@@ -192,7 +198,7 @@ class CpuExecutor final : public Executor {
   }
 
   absl::Status RunOp(const UpdateHost& op) {
-    if (decision_.outcome != StepOutcome::kApplied) return absl::OkStatus();
+    if (!Updates()) return absl::OkStatus();
     const OptimizerStep& optimizer = input_->optimizer;
     const double t = static_cast<double>(store_.updates_applied + 1);
     BlockStore& block = store_.block(op.block);

@@ -1,0 +1,57 @@
+#include "tests/engine/train/train_testing.h"
+
+#include <random>
+
+namespace penstock::testing {
+
+nlohmann::json ByteModelConfig() {
+  return {{"model_type", "llama"},
+          {"architectures", {"LlamaForCausalLM"}},
+          {"vocab_size", 320},
+          {"hidden_size", 16},
+          {"intermediate_size", 24},
+          {"num_hidden_layers", 1},
+          {"num_attention_heads", 2},
+          {"num_key_value_heads", 1},
+          {"max_position_embeddings", 4096},
+          {"rms_norm_eps", 1e-5},
+          {"rope_theta", 10000.0},
+          {"hidden_act", "silu"},
+          {"tie_word_embeddings", true}};
+}
+
+TrainConfig TinyTrainConfig(const std::string& directory, const std::string& data_path) {
+  TrainConfig config;
+  config.model = ModelFromConfig{ByteModelConfig().dump()};
+  config.data.source = {.format = DataFormat::kText,
+                        .paths = {data_path},
+                        .text_documents = TextDocuments::kBlankLine};
+  config.batch = {.sequence_length = 16,
+                  .tokens_per_step = 64,
+                  .micro_batch_tokens = 32,
+                  .save_level = SaveLevel::kAll};
+  config.optimizer.learning_rate = 1e-2;
+  config.schedule.max_steps = 4;
+  config.seed = 1;
+  config.compute_threads = 1;
+  config.checkpoint_directory = directory + "/checkpoints";
+  config.token_cache_directory = directory + "/cache";
+  return config;
+}
+
+std::string SomeText(int64_t bytes) {
+  static constexpr const char* kWords[] = {"water", "under", "the",   "mill",  "turns", "a",
+                                           "wheel", "of",    "stone", "and",   "wood",  "while",
+                                           "rain",  "falls", "on",    "slate", "roofs", "again"};
+  std::mt19937 random(3);
+  std::string text;
+  while (static_cast<int64_t>(text.size()) < bytes) {
+    for (int word = 0; word < 12; ++word) {
+      text += kWords[random() % std::size(kWords)];
+      text += word == 11 ? ".\n\n" : " ";
+    }
+  }
+  return text;
+}
+
+}  // namespace penstock::testing

@@ -1,0 +1,45 @@
+// Whole jobs on tiny models: a config to start from, and an observer that remembers.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "tests/engine/train/weights_testing.h"
+
+namespace penstock::testing {
+
+class RecordingObserver : public TrainObserver {
+ public:
+  void OnLog(const std::string& line) override { log += line + "\n"; }
+  void OnPhase(Phase phase, double /*fraction*/) override { phases.push_back(phase); }
+  void OnTotalSteps(int64_t total) override { total_steps = total; }
+  void OnStep(const StepRecord& record) override { steps.push_back(record); }
+  void OnEvaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
+  void OnCheckpointSaved(const CheckpointRecord& record) override { saved.push_back(record.step); }
+  void OnCheckpointRemoved(int64_t step) override { removed.push_back(step); }
+  Wish Ask() override {
+    return static_cast<int64_t>(steps.size()) >= stop_after ? Wish::kStop : Wish::kContinue;
+  }
+
+  std::string log;
+  std::vector<Phase> phases;
+  int64_t total_steps = 0;
+  std::vector<StepRecord> steps;
+  std::vector<EvaluationRecord> evaluations;
+  std::vector<int64_t> saved, removed;
+  int64_t stop_after = INT64_MAX;  // steps
+};
+
+// One layer, hidden 16, vocabulary 320, tied: for byte text.
+nlohmann::json ByteModelConfig();
+
+// A job on `data_path` (text, one document a blank-line paragraph) with its checkpoints and
+// caches in `directory`; rows of 16 tokens, 4 rows a step in 2 micro-batches, 4 steps.
+TrainConfig TinyTrainConfig(const std::string& directory, const std::string& data_path);
+
+// Paragraphs of English-like words, `bytes` of them.
+std::string SomeText(int64_t bytes);
+
+}  // namespace penstock::testing

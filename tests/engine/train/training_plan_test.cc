@@ -1,0 +1,187 @@
+#include "engine/train/training_plan.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <set>
+
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/train/schedule.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/train/train_testing.h"
+
+namespace penstock {
+namespace {
+
+using testing::ByteModelConfig;
+using ::testing::HasSubstr;
+using testing::RecordingObserver;
+using testing::SomeText;
+using testing::TempDir;
+using testing::TinyTrainConfig;
+using testing::WriteFileOrDie;
+
+TEST(TrainingPlanTest, NamesThePeakOfEveryPhaseAndTheClasses) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
+  config.batch.tokens_per_step = config.batch.micro_batch_tokens = 16384;
+  const auto plan = PlanTraining(config);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::set<Phase> phases;
+  for (const auto& [phase, bytes] : plan->phase_bytes) {
+    phases.insert(phase);
+    EXPECT_GT(bytes, 0);
+    EXPECT_LE(bytes, plan->host_peak_bytes);
+  }
+  EXPECT_EQ(phases.size(), 6u);
+  std::string names;
+  for (const auto& entry : plan->classes) names += entry.name + ";";
+  for (const char* expected : {"master weights", "optimizer state", "host gradients",
+                               "logits chunk", "activations", "saved tensors"}) {
+    EXPECT_THAT(names, HasSubstr(expected));
+  }
+}
+
+TEST(TrainingPlanTest, RefusesWhatDoesNotFitAndSaysWhatWould) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
+  config.batch = {.sequence_length = 1024, .tokens_per_step = 65536, .micro_batch_tokens = 4096};
+  const int64_t full = PlanTraining(config)->host_peak_bytes;
+  config.batch.save_level = SaveLevel::kInput;
+  const int64_t least = PlanTraining(config)->host_peak_bytes;
+  ASSERT_LT(least, full);
+  config.batch.save_level = SaveLevel::kAll;
+  config.host_memory_bytes = full - 1;
+  const absl::Status status = PlanTraining(config).status();
+  EXPECT_EQ(ReasonOf(status), reason::kHostMemoryInsufficient);
+  EXPECT_EQ(MetadataOf(status)["needed_bytes"], std::to_string(full));
+  EXPECT_EQ(MetadataOf(status)["limit_source"], "limits.host_memory_bytes");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fits with batch.activation_checkpointing"));
+  config.host_memory_bytes = 1 << 20;
+  EXPECT_THAT(std::string(PlanTraining(config).status().message()),
+              HasSubstr("no batch setting makes it fit"));
+  config.host_memory_bytes = full;
+  EXPECT_TRUE(PlanTraining(config).ok());
+}
+
+TEST(TrainingPlanTest, RefusesBatchesThatNoProgramCouldHold) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
+  config.batch = {
+      .sequence_length = 2, .tokens_per_step = int64_t{1} << 40, .micro_batch_tokens = 2};
+  EXPECT_THAT(std::string(PlanTraining(config).status().message()), HasSubstr("micro-batches"));
+  config.batch = {.sequence_length = 4096,
+                  .tokens_per_step = int64_t{1} << 50,
+                  .micro_batch_tokens = int64_t{1} << 50};
+  EXPECT_EQ(PlanTraining(config).status().code(), absl::StatusCode::kResourceExhausted);
+  config.batch = {.sequence_length = 8192, .tokens_per_step = 8192, .micro_batch_tokens = 8192};
+  EXPECT_THAT(std::string(PlanTraining(config).status().message()),
+              HasSubstr("max_position_embeddings 4096"));
+}
+
+// Runs a job in a process of its own and returns the growth of its peak resident memory.
+int64_t PeakGrowthOf(const TrainConfig& config) {
+  int pipe_ends[2];
+  EXPECT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    rusage before, after;
+    getrusage(RUSAGE_SELF, &before);
+    RecordingObserver observer;
+    const bool ok = Train(config, observer).ok();
+    getrusage(RUSAGE_SELF, &after);
+    const int64_t growth = ok ? (after.ru_maxrss - before.ru_maxrss) * 1024 : -1;
+    _exit(write(pipe_ends[1], &growth, sizeof(growth)) == sizeof(growth) ? 0 : 1);
+  }
+  int64_t growth = -1;
+  EXPECT_EQ(read(pipe_ends[0], &growth, sizeof(growth)), static_cast<ssize_t>(sizeof(growth)));
+  waitpid(child, nullptr, 0);
+  close(pipe_ends[0]);
+  close(pipe_ends[1]);
+  return growth;
+}
+
+nlohmann::json LargeVocabularyConfig(int64_t hidden, bool tied) {
+  nlohmann::json model = ByteModelConfig();
+  model["vocab_size"] = 131072;
+  model["hidden_size"] = hidden;
+  model["tie_word_embeddings"] = tied;
+  return model;
+}
+
+// BC-04: all logits of this job would be 2 GiB.
+TEST(TrainingPlanTest, LargeVocabularyStaysInsideThePlan) {
+  TempDir dir;
+  std::string ids = "[1", labels = "[-100";
+  for (int i = 1; i < 4096; ++i) {
+    ids += ",1";
+    labels += i < 17 ? ",1" : ",-100";
+  }
+  WriteFileOrDie(dir.Path("data.jsonl"), "{\"ids\":" + ids + "],\"labels\":" + labels + "]}\n");
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.jsonl"));
+  config.model = ModelFromConfig{LargeVocabularyConfig(32, true).dump()};
+  config.data.source.format = DataFormat::kTokenIdsJsonl;
+  config.batch = {.sequence_length = 4096, .tokens_per_step = 4096, .micro_batch_tokens = 4096};
+  config.schedule.max_steps = 1;
+  config.host_memory_bytes = int64_t{1} << 30;
+  const auto plan = PlanTraining(config);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t growth = PeakGrowthOf(config);
+  EXPECT_GT(growth, 0);
+  EXPECT_LE(growth, plan->host_peak_bytes) << FormatBytes(growth);
+}
+
+// BC-02: import, training, checkpoint and export stay inside the plan; loading anything whole
+// beside the live buffers would not.
+TEST(TrainingPlanTest, ImportTrainCheckpointAndExportStayInsideThePlan) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(2000));
+  const nlohmann::json model = LargeVocabularyConfig(64, false);
+  std::filesystem::create_directory(dir.Path("model"));
+  testing::WriteModel(dir.Path("model"), model,
+                      testing::MakeFiles(testing::SpecOf(model), WeightType::kFloat32, 1));
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
+  config.model = ModelFromDirectory{dir.Path("model")};
+  config.schedule.max_steps = 2;
+  config.checkpoint_every_steps = 1;
+  config.output_directory = dir.Path("out");
+  const auto plan = PlanTraining(config);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t growth = PeakGrowthOf(config);
+  EXPECT_GT(growth, 0);
+  EXPECT_LE(growth, plan->host_peak_bytes * 11 / 10) << FormatBytes(growth);
+  EXPECT_TRUE(std::filesystem::exists(dir.Path("out")));
+}
+
+TEST(ScheduleTest, GoldenTable) {
+  const auto rates = [](ScheduleShape shape, double floor) {
+    std::vector<double> all;
+    const ScheduleConfig schedule{
+        .shape = shape, .warmup_steps = 2, .final_fraction = floor, .max_steps = 6};
+    for (int64_t step = 0; step < 6; ++step) all.push_back(LearningRate(schedule, 1.0, 6, step));
+    return all;
+  };
+  const auto expect = [](const std::vector<double>& found, const std::vector<double>& wanted) {
+    ASSERT_EQ(found.size(), wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) EXPECT_NEAR(found[i], wanted[i], 1e-9) << i;
+  };
+  expect(rates(ScheduleShape::kConstant, 0), {0.5, 1, 1, 1, 1, 1});
+  expect(rates(ScheduleShape::kLinear, 0.2), {0.5, 1, 1, 0.8, 0.6, 0.4});
+  expect(rates(ScheduleShape::kCosine, 0),
+         {0.5, 1, 1, 0.8535533905932737, 0.5, 0.14644660940672624});
+}
+
+TEST(ScheduleTest, WarmupLongerThanTheRunKeepsRising) {
+  const ScheduleConfig schedule{.warmup_steps = 100, .max_steps = 10};
+  EXPECT_DOUBLE_EQ(LearningRate(schedule, 2.0, 10, 9), 0.2);
+}
+
+}  // namespace
+}  // namespace penstock
