@@ -33,7 +33,7 @@ absl::StatusOr<std::string> FindDaemon() {
   std::error_code error;
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error) return StartError(absl::StrCat("/proc/self/exe: ", error.message()));
-  const std::string path = (self.parent_path() / "penstockd").string();
+  const std::string path = absl::StrCat(self.parent_path().string(), "/penstockd");
   if (access(path.c_str(), X_OK) != 0) {
     return StartError(absl::StrCat(path, ": ", std::strerror(errno),
                                    "; it must lie beside the penstock program"));
@@ -45,7 +45,7 @@ absl::StatusOr<std::string> FindDaemon() {
 absl::StatusOr<std::string> WriteConfig(const std::string& state_directory) {
   internal::DaemonConfig config;
   config.set_state_directory(state_directory);
-  config.add_allowed_roots("/");
+  config.add_allowed_roots(std::string("/"));
   const std::string path = absl::StrCat(state_directory, "/penstockd.yaml");
   std::ofstream file(path, std::ios::trunc);
   file << MessageToYaml(config);

@@ -68,7 +68,13 @@ template <typename Float>
 std::string ShortestNumber(Float value) {
   char text[64];
   const auto [end, error] = std::to_chars(text, text + sizeof(text), value);
-  return std::string(text, end);
+  std::string number(text, end);
+  // Without a point 1e-05 is text to YAML 1.1 readers.
+  const size_t exponent = number.find('e');
+  if (exponent != std::string::npos && number.find('.') == std::string::npos) {
+    number.insert(exponent, ".0");
+  }
+  return number;
 }
 
 class YamlWriter {

@@ -1,0 +1,286 @@
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "client/completion.h"
+#include "client/endpoint.h"
+#include "client/exit_code.h"
+#include "client/job_file.h"
+#include "client/job_text.h"
+#include "client/output.h"
+#include "client/progress.h"
+#include "client/rpc_client.h"
+#include "engine/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace penstock::client {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class TempDirTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/penstock-client-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    directory_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(directory_ + "/" + name) << text;
+  }
+  std::string directory_;
+};
+
+GetEnvironment Environment(std::map<std::string, std::string> values) {
+  return [values](const std::string& name) -> std::optional<std::string> {
+    const auto found = values.find(name);
+    if (found == values.end()) return std::nullopt;
+    return found->second;
+  };
+}
+
+using EndpointTest = TempDirTest;
+
+TEST_F(EndpointTest, IsFoundInTheDocumentedOrder) {
+  Write("endpoint.json", "{\"socket\": \"/run/from-file.sock\", \"tcp\": \"127.0.0.1:1\"}");
+  std::map<std::string, std::string> all{{"PENSTOCK_ENDPOINT", "127.0.0.1:7070"},
+                                         {"PENSTOCK_ENDPOINT_FILE", directory_ + "/endpoint.json"},
+                                         {"XDG_STATE_HOME", "/state"},
+                                         {"HOME", "/home/u"}};
+  EXPECT_EQ(FindEndpoint("/flag.sock", Environment(all))->target, "unix:/flag.sock");
+  EXPECT_EQ(FindEndpoint("", Environment(all))->target, "127.0.0.1:7070");
+  all.erase("PENSTOCK_ENDPOINT");
+  EXPECT_EQ(FindEndpoint("", Environment(all))->target, "unix:/run/from-file.sock");
+  all.erase("PENSTOCK_ENDPOINT_FILE");
+  EXPECT_EQ(FindEndpoint("", Environment(all))->target, "unix:/state/penstock/penstock.sock");
+  all.erase("XDG_STATE_HOME");
+  EXPECT_EQ(FindEndpoint("", Environment(all))->target,
+            "unix:/home/u/.local/state/penstock/penstock.sock");
+  all.erase("HOME");
+  EXPECT_FALSE(FindEndpoint("", Environment(all)).ok());
+}
+
+TEST_F(EndpointTest, BadOnesAreRefusedByName) {
+  for (const char* text : {"localhost", ":7070", "host:0", "host:99999", "host:x", "unix:relative",
+                           "a/b:1", "http://h:1"}) {
+    EXPECT_THAT(std::string(FindEndpoint(text, Environment({})).status().message()),
+                AllOf(HasSubstr("--endpoint"), HasSubstr(text)));
+  }
+  const auto missing =
+      FindEndpoint("", Environment({{"PENSTOCK_ENDPOINT_FILE", directory_ + "/none"}}));
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  for (const char* text : {"", "{", "[]", "{\"socket\": 3}", "{\"tcp\": \"\"}"}) {
+    Write("bad.json", text);
+    EXPECT_FALSE(
+        FindEndpoint("", Environment({{"PENSTOCK_ENDPOINT_FILE", directory_ + "/bad.json"}})).ok())
+        << text;
+  }
+}
+
+using JobFileTest = TempDirTest;
+
+TEST_F(JobFileTest, PathsOfAFileAreRelativeToIt) {
+  Write("job.yaml",
+        "model: {random: {config_path: config.json}}\n"
+        "data: {paths: [text/a.txt, /abs/b.txt, ../c.txt]}\n"
+        "evaluation: {validation_paths: [v.txt]}\n"
+        "output: {directory: out}\n");
+  const auto spec = LoadJobFile(directory_ + "/job.yaml", {"schedule.max_steps=1e3"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model().random().config_path(), directory_ + "/config.json");
+  const std::string parent = std::filesystem::path(directory_).parent_path().string();
+  EXPECT_THAT(spec->data().paths(),
+              testing::ElementsAre(directory_ + "/text/a.txt", "/abs/b.txt", parent + "/c.txt"));
+  EXPECT_THAT(spec->evaluation().validation_paths(), testing::ElementsAre(directory_ + "/v.txt"));
+  EXPECT_EQ(spec->output().directory(), directory_ + "/out");
+  EXPECT_EQ(spec->schedule().max_steps(), 1000);
+}
+
+TEST_F(JobFileTest, PathsOfSettingsAreRelativeToTheWorkingDirectory) {
+  Write("job.yaml", "model: {directory: m}\n");
+  const auto spec = LoadJobFile(directory_ + "/job.yaml", {"output.directory=out"});
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->model().directory(), directory_ + "/m");
+  EXPECT_EQ(spec->output().directory(), (std::filesystem::current_path() / "out").string());
+  EXPECT_FALSE(spec->has_data());
+}
+
+TEST_F(JobFileTest, BadSettingsAreRefused) {
+  for (const char* setting : {"seed", "=1", "sead=1", "seed=x", "data.paths=/one"}) {
+    EXPECT_THAT(std::string(LoadJobFile("", {setting}).status().message()), HasSubstr("--set"))
+        << setting;
+  }
+}
+
+TEST(ExitCodeTest, FollowsReasonThenCode) {
+  const auto of = [](absl::StatusCode code, std::string_view reason) {
+    return ExitCodeOf(Error(code, reason, "x"));
+  };
+  using absl::StatusCode;
+  EXPECT_EQ(of(StatusCode::kInvalidArgument, reason::kSpecInvalid), ExitCode::kBadSpec);
+  EXPECT_EQ(of(StatusCode::kNotFound, reason::kModelInvalid), ExitCode::kBadSpec);
+  EXPECT_EQ(of(StatusCode::kNotFound, reason::kJobNotFound), ExitCode::kNotFound);
+  EXPECT_EQ(of(StatusCode::kPermissionDenied, reason::kPathNotAllowed), ExitCode::kPermission);
+  EXPECT_EQ(of(StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient),
+            ExitCode::kNeverFits);
+  EXPECT_EQ(of(StatusCode::kResourceExhausted, reason::kQueueFull), ExitCode::kTryAgain);
+  EXPECT_EQ(of(StatusCode::kUnavailable, reason::kServerDraining), ExitCode::kTryAgain);
+  EXPECT_EQ(of(StatusCode::kUnavailable, reason::kServerUnreachable), ExitCode::kUnreachable);
+  EXPECT_EQ(ExitCodeOf(absl::DeadlineExceededError("x")), ExitCode::kTimedOut);
+  EXPECT_EQ(ExitCodeOf(absl::InternalError("x")), ExitCode::kInternal);
+}
+
+TEST(ExitCodeTest, OfJobs) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(ExitCodeOf(job), ExitCode::kOk);
+  job.set_state(v1::JOB_STATE_CANCELLED);
+  EXPECT_EQ(ExitCodeOf(job), ExitCode::kCancelled);
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.set_failure_class(v1::FAILURE_CLASS_DATA);
+  EXPECT_EQ(ExitCodeOf(job), ExitCode::kFailed);
+  job.set_failure_class(v1::FAILURE_CLASS_SERVER);
+  EXPECT_EQ(ExitCodeOf(job), ExitCode::kInternal);
+}
+
+TEST(ExitCodeTest, HelpListsEveryCode) {
+  for (const int code : {0, 1, 2, 3, 4, 5, 6, 10, 70, 75, 78, 124, 130}) {
+    EXPECT_THAT(ExitCodeHelp(), HasSubstr(absl::StrCat("\n  ", code, " ")));
+  }
+}
+
+TEST(OutputTest, TablesAlign) {
+  Table table({"NAME", "STEP"});
+  table.Add({"jobs/a", "5"});
+  table.Add({"jobs/long-name", "100"});
+  EXPECT_EQ(table.ToText(),
+            "NAME            STEP\n"
+            "jobs/a             5\n"
+            "jobs/long-name   100\n");
+}
+
+TEST(OutputTest, ControlCharactersDoNotReachTheTerminal) {
+  EXPECT_EQ(Printable("a\x1b[31mb\nc\td"), "a?[31mb?c\td");
+  v1::ListJobsResponse response;
+  response.add_jobs()->mutable_train()->set_display_name("\x1b]0;title\x07");
+  EXPECT_THAT(JobsTable(response.jobs()), Not(HasSubstr("\x1b")));
+}
+
+TEST(OutputTest, NumbersForPeople) {
+  EXPECT_EQ(FormatDuration(0.2), "0s");
+  EXPECT_EQ(FormatDuration(187), "3m07s");
+  EXPECT_EQ(FormatDuration(3720), "1h02m");
+  EXPECT_EQ(FormatDuration(-1), "-");
+  EXPECT_EQ(FormatDuration(std::numeric_limits<double>::quiet_NaN()), "-");
+  EXPECT_EQ(FormatCount(812), "812");
+  EXPECT_EQ(FormatCount(34'500), "34.5k");
+  EXPECT_EQ(FormatCount(1.2e6), "1.2M");
+}
+
+TEST(OutputTest, ErrorsSayReasonFixAndRequest) {
+  const absl::Status status =
+      Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid, "seed: wrong",
+            {{"field", "seed"}, {"fix", "remove it"}, {"request_id", "r-1"}});
+  EXPECT_EQ(FormatError(Format::kTable, status),
+            "error: seed: wrong\n  reason: SPEC_INVALID\n  fix: remove it\n  request_id: r-1\n");
+  const auto json = nlohmann::json::parse(FormatError(Format::kJson, status));
+  EXPECT_EQ(json["code"], 3);
+  EXPECT_EQ(json["details"][0]["reason"], "SPEC_INVALID");
+  EXPECT_EQ(json["details"][0]["domain"], "penstock");
+  EXPECT_EQ(json["details"][1]["fieldViolations"][0]["field"], "seed");
+  EXPECT_THAT(FormatError(Format::kYaml, status), HasSubstr("reason: SPEC_INVALID"));
+}
+
+TEST(OutputTest, StreamedJsonIsOneLineAMessage) {
+  v1::WatchJobsResponse message;
+  message.mutable_metrics()->set_step(3);
+  const std::string text = FormatStreamed(Format::kJson, message);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_EQ(nlohmann::json::parse(text)["metrics"]["step"], "3");
+}
+
+TEST(ProgressTest, ShowsStepLossRateAndRemainingTime) {
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_RUNNING);
+  v1::JobProgress& progress = *job.mutable_progress();
+  progress.set_phase(v1::JOB_PHASE_TRAIN);
+  progress.set_step(50);
+  progress.set_total_steps(200);
+  progress.set_loss(3.21421);
+  progress.set_tokens_per_second(1234);
+  progress.set_remaining_seconds(187);
+  EXPECT_EQ(ProgressText(job, 200),
+            "[#####...............] step 50/200  loss 3.2142  1.2k tokens/s  ETA 3m07s");
+  EXPECT_EQ(ProgressText(job, 10), "[#####....");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_queue_position(2);
+  job.set_state_message("waits for the device");
+  EXPECT_EQ(ProgressText(job, 200), "queued, position 2: waits for the device");
+  job.set_state(v1::JOB_STATE_STARTING);
+  progress.set_phase(v1::JOB_PHASE_DATA);
+  progress.set_phase_fraction(0.5);
+  EXPECT_EQ(ProgressText(job, 200), "starting: data [##########..........]");
+}
+
+TEST(RpcClientTest, RequestIdsAreUuidsAndDiffer) {
+  std::set<std::string> ids;
+  for (int i = 0; i < 100; ++i) {
+    const std::string id = NewRequestId();
+    EXPECT_THAT(id, testing::MatchesRegex(
+                        "[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"));
+    ids.insert(id);
+  }
+  EXPECT_EQ(ids.size(), 100u);
+}
+
+TEST(RpcClientTest, NobodyThereIsUnreachable) {
+  RpcClient client({.target = "unix:/nonexistent/penstock.sock", .source = "a test"},
+                   absl::Seconds(10));
+  const absl::Status status = client.GetJob("jobs/x").status();
+  EXPECT_EQ(ReasonOf(status), reason::kServerUnreachable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("/nonexistent/penstock.sock"));
+  EXPECT_EQ(ExitCodeOf(status), ExitCode::kUnreachable);
+}
+
+using CompletionTest = TempDirTest;
+
+TEST_F(CompletionTest, ScriptsHaveEveryCommandAndParse) {
+  const std::vector<CommandWords> commands{
+      {.name = "submit", .options = {"--follow", "-q"}, .argument = CommandWords::Argument::kFile},
+      {.name = "show", .options = {"--help"}, .argument = CommandWords::Argument::kJob},
+      {.name = "info", .options = {}, .argument = CommandWords::Argument::kNothing}};
+  for (const std::string shell : {"bash", "zsh", "fish"}) {
+    const std::string script = CompletionScript(shell, commands);
+    EXPECT_THAT(script, AllOf(HasSubstr("submit"), HasSubstr("show"), HasSubstr("info"),
+                              HasSubstr("follow"), HasSubstr("penstock completion --jobs")));
+    Write(shell, script);
+  }
+  EXPECT_EQ(std::system(absl::StrCat("bash -n ", directory_, "/bash").c_str()), 0);
+}
+
+TEST_F(CompletionTest, BashOffersCommandsAndOptions) {
+  const std::vector<CommandWords> commands{{.name = "submit", .options = {"--follow", "--wait"}},
+                                           {.name = "show", .options = {"--help"}}};
+  Write("completion", CompletionScript("bash", commands));
+  Write("test.sh", absl::StrCat("source ", directory_, "/completion\n",
+                                "COMP_WORDS=(penstock sub) COMP_CWORD=1; _penstock\n"
+                                "[[ ${COMPREPLY[*]} == submit ]] || exit 1\n"
+                                "COMP_WORDS=(penstock -q submit --fo) COMP_CWORD=3; _penstock\n"
+                                "[[ ${COMPREPLY[*]} == --follow ]] || exit 2\n"));
+  EXPECT_EQ(std::system(absl::StrCat("bash ", directory_, "/test.sh").c_str()), 0);
+}
+
+}  // namespace
+}  // namespace penstock::client
