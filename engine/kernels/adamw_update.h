@@ -2,9 +2,9 @@
 // adamw*.cc; the contract is adamw.h's.
 //
 // Ordinary stores: every line written has just been read, so a store past the caches saves no
-// read, and it pushes the line out of the cache it lies in. Measured on one Zen 4 core, with
-// streaming stores AVX-512 falls from 1.3 of the triad's rate to 0.9 and AVX2, whose stores
-// fill half a line, from 1.1 to 0.4 (bench/kernels_bench.cc).
+// read, and it pushes the line out of the cache it lies in. Measured, such stores cost AVX-512 a
+// third of its rate and AVX2, whose stores fill half a line, two thirds
+// (bench/results/2026-11-27-adamw-cpu.md).
 #pragma once
 
 #include <cmath>
