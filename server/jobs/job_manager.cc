@@ -128,7 +128,7 @@ absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> JobManager::ReplayEx
 }
 
 absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
-    const v1::ExportCheckpointRequest& request) {
+    const v1::ExportCheckpointRequest& request, const std::string& directory) {
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, ReplayExport(request));
   if (replay) return *replay;
   PENSTOCK_RETURN_IF_ERROR(Admit());
@@ -139,6 +139,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
   v1::Job& job = *response.mutable_job();
   job = NewJob(NewJobName());
   *job.mutable_export_() = request.spec();
+  job.mutable_export_()->set_directory(directory);
   job.mutable_plan()->set_host_peak_bytes(kExportHostBytes);
   PENSTOCK_RETURN_IF_ERROR(AdmitMemory(job.plan()));
   const auto record = MakeRecord(request, response);

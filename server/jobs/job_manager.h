@@ -31,9 +31,10 @@ struct PlannedJob {
 };
 // Refuses what could not run. Called on a thread of its own, one call at a time.
 using SpecPlanner = std::function<absl::StatusOr<PlannedJob>(const v1::JobSpec&)>;
-// Whether a new directory may be made there: absolute, inside an allowed root, not existing.
+// Whether a new directory may be made there: absolute, inside an allowed root, not existing. Gives
+// the path with symbolic links resolved.
 using OutputChecker =
-    std::function<absl::Status(const std::string& path, const std::string& field)>;
+    std::function<absl::StatusOr<std::string>(const std::string& path, const std::string& field)>;
 
 struct JobManagerOptions {
   int64_t max_queued_jobs = 1000;
@@ -59,7 +60,9 @@ class JobManager {
                                                      PlannedJob planned);
   absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> ReplayExport(
       const v1::ExportCheckpointRequest& request);
-  absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request);
+  // `directory` is spec.directory, resolved.
+  absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request,
+                                                      const std::string& directory);
   absl::StatusOr<v1::CancelJobResponse> Cancel(const v1::CancelJobRequest& request);
   // The job's files then lie in the trash; emptying it is the caller's.
   absl::StatusOr<v1::DeleteJobResponse> Delete(const v1::DeleteJobRequest& request);

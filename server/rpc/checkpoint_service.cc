@@ -48,14 +48,15 @@ grpc::ServerUnaryReactor* CheckpointServiceImpl::ExportCheckpoint(
     }
     services_.validation.Post([this, call, request] {
       if (call.FinishedIfAbandoned()) return;
-      const absl::Status output =
+      absl::StatusOr<std::string> directory =
           services_.output_checker(request->spec().directory(), "spec.directory");
-      if (!output.ok()) {
-        call.Finish(output);
+      if (!directory.ok()) {
+        call.Finish(directory.status());
         return;
       }
-      services_.control.Post([this, call, request] {
-        if (!call.FinishedIfAbandoned()) call.Finish(services_.manager.Export(*request));
+      services_.control.Post([this, call, request, directory = *std::move(directory)] {
+        if (call.FinishedIfAbandoned()) return;
+        call.Finish(services_.manager.Export(*request, directory));
       });
     });
   });

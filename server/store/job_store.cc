@@ -243,6 +243,16 @@ absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(int64_t before_row,
   return jobs;
 }
 
+absl::StatusOr<std::vector<std::string>> JobStore::JobNames() {
+  Statement list(*database_, "SELECT name FROM job");
+  std::vector<std::string> names;
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
+    if (!more) return names;
+    names.push_back(list.Bytes(0));
+  }
+}
+
 absl::StatusOr<std::vector<StoredJob>> JobStore::UnfinishedJobs() {
   Statement list(*database_, absl::StrCat(kSelectJob, "WHERE state IN (", v1::JOB_STATE_QUEUED, ",",
                                           v1::JOB_STATE_STARTING, ",", v1::JOB_STATE_RUNNING, ",",

@@ -86,6 +86,7 @@ class JobStore {
   absl::StatusOr<std::vector<StoredJob>> ListJobs(int64_t before_row,
                                                   const std::vector<v1::JobState>& states,
                                                   int64_t limit, int64_t max_bytes);
+  absl::StatusOr<std::vector<std::string>> JobNames();
   // Jobs that have not ended, oldest first.
   absl::StatusOr<std::vector<StoredJob>> UnfinishedJobs();
 

@@ -1,0 +1,281 @@
+#include "server/daemon.h"
+
+#include <unistd.h>
+
+#include <ctime>
+#include <future>
+#include <optional>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
+#include "grpcpp/health_check_service_interface.h"
+#include "nlohmann/json.hpp"
+#include "server/jobs/task_queue.h"
+#include "server/listeners.h"
+#include "server/lock_file.h"
+#include "server/notify.h"
+#include "server/rpc/admin_service.h"
+#include "server/rpc/checkpoint_service.h"
+#include "server/rpc/job_service.h"
+#include "server/rpc/worker_service.h"
+#include "spdlog/spdlog.h"
+
+namespace penstock::server {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+constexpr int kApiRevision = 1;
+constexpr char kHealthName[] = "penstock.v1.JobService";
+constexpr int64_t kReplySeconds = 7 * 24 * 3600;
+constexpr size_t kQuotaBytes = size_t{512} << 20;
+// What calls in flight get to finish when the daemon stops.
+constexpr std::chrono::milliseconds kStopGrace{1000};
+
+std::string NewInstanceId() {
+  std::random_device random;
+  return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
+}
+
+absl::StatusOr<LockFile> TakeStateDirectory(const StateDirectory& directory,
+                                            const std::string& instance_id) {
+  const ProcessIdentity self = SelfIdentity();
+  const auto boot_id = ReadSmallFile("/proc/sys/kernel/random/boot_id", 64);
+  absl::StatusOr<LockFile> lock = LockFile::Acquire(
+      directory.Lock(),
+      absl::StrCat("pid=", self.pid, " start_ticks=", self.start_ticks, " instance=", instance_id,
+                   " boot_id=", boot_id.ok() ? *boot_id : "", "\n"));
+  if (lock.ok() || ReasonOf(lock.status()) != reason::kLockHeld) return lock;
+  ErrorMetadata metadata = MetadataOf(lock.status());
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kLockHeld,
+               absl::StrCat("another penstockd has ", directory.path(), " (", metadata["holder"],
+                            "); use that one, stop it, or choose another state_directory"),
+               metadata);
+}
+
+}  // namespace
+
+// In the order of need; destroyed from the bottom up.
+struct Daemon::Parts {
+  Parts(DaemonOptions given, StateDirectory state_directory)
+      : options(std::move(given)), directory(std::move(state_directory)) {}
+
+  DaemonOptions options;
+  const StateDirectory directory;
+  const std::string instance_id = NewInstanceId();
+  std::optional<LockFile> lock;
+  std::unique_ptr<JobStore> store;
+  EventHub hub;
+  std::optional<JobTable> table;
+  std::optional<WorkerReports> reports;
+  TaskQueue control{"control"};
+  TaskQueue validation{"validation"};
+  TaskQueue streams{"streams"};
+  std::optional<WorkerManager> workers;
+  std::optional<JobManager> manager;
+  std::optional<WatchStreams> watches;
+  std::optional<ServiceContext> context;
+  std::optional<JobServiceImpl> job_service;
+  std::optional<CheckpointServiceImpl> checkpoint_service;
+  std::optional<AdminServiceImpl> admin_service;
+  std::optional<WorkerServiceImpl> worker_service;
+  grpc::ResourceQuota quota{"penstockd"};
+  Listener worker_listener;
+  Listener listener;
+  bool stopped = false;
+
+  absl::Status OpenStore();
+  absl::Status BuildJobs();
+  void BuildServices();
+  absl::Status Recover();
+  absl::Status Serve();
+  absl::Status WriteEndpoint() const;
+  void Tick();
+  void ForgetOldReplies();
+
+  // Runs on the control thread and waits for it.
+  template <typename Result>
+  Result OnControl(std::function<Result()> work) {
+    std::promise<Result> promise;
+    control.Post([&] { promise.set_value(work()); });
+    return promise.get_future().get();
+  }
+};
+
+absl::Status Daemon::Parts::OpenStore() {
+  PENSTOCK_ASSIGN_OR_RETURN(lock, TakeStateDirectory(directory, instance_id));
+  PENSTOCK_ASSIGN_OR_RETURN(store, JobStore::Open(directory.Database()));
+  return absl::OkStatus();
+}
+
+void Daemon::Parts::ForgetOldReplies() {
+  const int64_t oldest = static_cast<int64_t>(time(nullptr)) - kReplySeconds;
+  if (absl::Status pruned = store->PruneRequests(oldest); !pruned.ok()) {
+    spdlog::error("cannot forget old replies: {}", std::string(pruned.message()));
+  }
+  control.PostAfter(std::chrono::hours(1), [this] { ForgetOldReplies(); });
+}
+
+absl::Status Daemon::Parts::BuildJobs() {
+  table.emplace(*store, hub);
+  reports.emplace(*table, directory);
+  WorkerOptions worker_options{.binary = options.worker_binary,
+                               .devices = {},
+                               .host_memory_bytes = options.host_memory_bytes,
+                               .silence = options.worker_silence};
+  for (const v1::Device& device : options.devices) worker_options.devices.push_back(device.id());
+  PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
+  workers.emplace(std::move(worker_options), directory, *table, *reports, control,
+                  std::move(watcher));
+  manager.emplace(JobManagerOptions{.max_queued_jobs = options.max_queued_jobs,
+                                    .host_memory_limit_source = options.host_memory_limit_source},
+                  directory, *table, *workers);
+  watches.emplace(
+      WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
+      control, streams, *manager, hub, directory);
+  return absl::OkStatus();
+}
+
+void Daemon::Parts::BuildServices() {
+  v1::GetServerInfoResponse info;
+  info.set_version(kVersion);
+  info.set_api_revision(kApiRevision);
+  for (const std::string& capability : options.capabilities) info.add_capabilities(capability);
+  info.set_instance_id(instance_id);
+  for (const std::string& root : options.allowed_roots) info.add_allowed_roots(root);
+  info.set_state_directory(directory.path());
+  context.emplace(ServiceContext{.control = control,
+                                 .validation = validation,
+                                 .streams = streams,
+                                 .manager = *manager,
+                                 .reports = *reports,
+                                 .watches = *watches,
+                                 .directory = directory,
+                                 .planner = options.planner,
+                                 .output_checker = options.output_checker,
+                                 .server_info = std::move(info),
+                                 .devices = options.devices});
+  job_service.emplace(*context);
+  checkpoint_service.emplace(*context);
+  admin_service.emplace(*context);
+  worker_service.emplace(*context);
+}
+
+absl::Status Daemon::Parts::Recover() {
+  PENSTOCK_RETURN_IF_ERROR(table->Load());
+  PENSTOCK_RETURN_IF_ERROR(workers->Recover());
+  // Directories of deleted jobs whose move to the trash a crash prevented.
+  std::set<std::string> known;
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, store->JobNames());
+  known.insert(names.begin(), names.end());
+  PENSTOCK_RETURN_IF_ERROR(directory.DiscardUnknown(known));
+  validation.Post([this] { directory.EmptyTrash(); });
+  return absl::OkStatus();
+}
+
+absl::Status Daemon::Parts::Serve() {
+  if (!options.listen.empty()) PENSTOCK_RETURN_IF_ERROR(CheckLoopback(options.listen));
+  if (options.socket.empty()) options.socket = directory.path() + "/penstock.sock";
+  grpc::EnableDefaultHealthCheckService(true);
+  grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  quota.Resize(kQuotaBytes);
+  // Workers first: one that lives has waited for us.
+  PENSTOCK_ASSIGN_OR_RETURN(worker_listener, Listen({.socket = directory.WorkerSocket(),
+                                                     .tcp_address = {},
+                                                     .services = {&*worker_service},
+                                                     .quota = &quota}));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      listener, Listen({.socket = options.socket,
+                        .tcp_address = options.listen,
+                        .services = {&*job_service, &*checkpoint_service, &*admin_service},
+                        .quota = &quota}));
+  listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
+  return WriteEndpoint();
+}
+
+absl::Status Daemon::Parts::WriteEndpoint() const {
+  const nlohmann::json endpoint = {{"socket", options.socket},
+                                   {"tcp_address", listener.tcp_address},
+                                   {"pid", getpid()},
+                                   {"instance_id", instance_id}};
+  const std::string text =
+      endpoint.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return WriteFileDurably(directory.Endpoint(), text);
+}
+
+void Daemon::Parts::Tick() {
+  workers->Tick();
+  // From here and from no timer thread: a control thread that hangs shall be noticed.
+  NotifyServiceManager("WATCHDOG=1");
+  std::chrono::milliseconds pause =
+      std::min(options.worker_silence / 4, std::chrono::milliseconds(1000));
+  if (const auto watchdog = WatchdogInterval()) pause = std::min(pause, *watchdog / 3);
+  control.PostAfter(std::max(pause, std::chrono::milliseconds(10)), [this] { Tick(); });
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
+  PENSTOCK_ASSIGN_OR_RETURN(StateDirectory directory,
+                            StateDirectory::Prepare(options.state_directory));
+  // Owned by a Daemon from the first moment: Stop() ends the queues before what they work on.
+  std::unique_ptr<Daemon> daemon(
+      new Daemon(std::make_unique<Parts>(std::move(options), std::move(directory))));
+  Parts* const raw = daemon->parts_.get();
+  PENSTOCK_RETURN_IF_ERROR(raw->OpenStore());
+  PENSTOCK_RETURN_IF_ERROR(raw->BuildJobs());
+  raw->BuildServices();
+  PENSTOCK_RETURN_IF_ERROR(raw->OnControl<absl::Status>([raw] { return raw->Recover(); }));
+  PENSTOCK_RETURN_IF_ERROR(raw->Serve());
+  raw->control.Post([raw] {
+    raw->workers->Dispatch();
+    raw->Tick();
+    raw->ForgetOldReplies();
+  });
+  return daemon;
+}
+
+Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+Daemon::~Daemon() { Stop(); }
+
+void Daemon::BeginDrain() {
+  parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
+  parts_->OnControl<bool>([this] {
+    parts_->workers->Drain();
+    return true;
+  });
+}
+
+Daemon::JobCounts Daemon::CountJobs() {
+  return parts_->OnControl<JobCounts>([this] {
+    JobCounts counts;
+    counts.unfinished = static_cast<int64_t>(parts_->table->active().size());
+    counts.running = counts.unfinished - parts_->table->CountInState(v1::JOB_STATE_QUEUED);
+    return counts;
+  });
+}
+
+void Daemon::Stop() {
+  if (std::exchange(parts_->stopped, true)) return;
+  const auto deadline = std::chrono::system_clock::now() + kStopGrace;
+  if (parts_->listener.server != nullptr) {
+    parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
+    parts_->watches->Drain();
+    unlink(parts_->directory.Endpoint().c_str());
+    parts_->listener.server->Shutdown(deadline);
+  }
+  if (parts_->worker_listener.server != nullptr) {
+    parts_->worker_listener.server->Shutdown(deadline);
+  }
+  // No call is left that waits for an answer from a queue.
+  parts_->control.Stop();
+  parts_->validation.Stop();
+  parts_->streams.Stop();
+}
+
+const std::string& Daemon::socket() const { return parts_->options.socket; }
+const std::string& Daemon::tcp_address() const { return parts_->listener.tcp_address; }
+int64_t Daemon::open_streams() const { return parts_->watches->count(); }
+
+}  // namespace penstock::server

@@ -1,0 +1,74 @@
+// penstockd without its command line: owns every part, in the order in which they need each
+// other.
+//
+//   lock ─ store ─ job table ─ workers, clients' operations ─ watch streams ─ services ─ servers
+//
+// Three queues: control (store, table, every decision), validation (slow checks), streams (files
+// for watchers). gRPC threads and the process watcher only post to them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/admin_service.pb.h"
+#include "server/jobs/job_manager.h"
+
+namespace penstock::server {
+
+struct DaemonOptions {
+  std::string state_directory;
+  std::string socket;  // empty: penstock.sock in the state directory
+  std::string listen;  // loopback TCP, "127.0.0.1:0"; empty: none
+  std::vector<std::string> allowed_roots;
+  int64_t host_memory_bytes = 0;
+  std::string host_memory_limit_source;
+  int64_t max_queued_jobs = 1000;
+  int64_t max_streams = 1000;
+  std::chrono::milliseconds worker_silence{120'000};
+  std::chrono::milliseconds stream_heartbeat{15'000};
+  std::string worker_binary;
+  std::vector<v1::Device> devices;
+  std::vector<std::string> capabilities;
+  SpecPlanner planner;
+  OutputChecker output_checker;
+};
+
+class Daemon {
+ public:
+  // Takes the lock, opens the store, gives every unfinished job its true state, then serves.
+  // FailedPrecondition / LOCK_HELD if another daemon has the state directory,
+  // FailedPrecondition or InvalidArgument / CONFIG_INVALID for options that cannot be.
+  static absl::StatusOr<std::unique_ptr<Daemon>> Start(DaemonOptions options);
+  // Stop().
+  ~Daemon();
+
+  // Readiness goes off, then nothing starts any more. Running jobs run on.
+  void BeginDrain();
+  // Jobs that have a worker; jobs that have not ended.
+  struct JobCounts {
+    int64_t running = 0;
+    int64_t unfinished = 0;
+  };
+  JobCounts CountJobs();
+
+  // Ends the streams and all calls, closes the store. Workers live on and the next daemon adopts
+  // them.
+  void Stop();
+
+  const std::string& socket() const;
+  // Empty without `listen`.
+  const std::string& tcp_address() const;
+  int64_t open_streams() const;
+
+ private:
+  struct Parts;
+  explicit Daemon(std::unique_ptr<Parts> parts);
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace penstock::server

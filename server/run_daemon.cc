@@ -1,0 +1,143 @@
+#include "server/run_daemon.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <utility>
+
+#include "engine/base/status.h"
+#include "engine/memory/host_memory.h"
+#include "server/config.h"
+#include "server/daemon.h"
+#include "server/notify.h"
+#include "spdlog/sinks/stdout_color_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace penstock::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kExitJobsLeft = 75;
+constexpr int kExitConfig = 78;
+constexpr int kExitOther = 70;
+
+int ExitCodeOf(const absl::Status& status) {
+  const std::string reason = ReasonOf(status);
+  const bool do_not_retry = reason == reason::kConfigInvalid || reason == reason::kSpecInvalid ||
+                            reason == reason::kLockHeld || reason == reason::kStoreCorrupt;
+  return do_not_retry ? kExitConfig : kExitOther;
+}
+
+int Refuse(const absl::Status& status) {
+  std::fprintf(stderr, "penstockd: %s\n", std::string(status.message()).c_str());
+  return ExitCodeOf(status);
+}
+
+void SetUpLog(const std::string& level) {
+  auto logger = spdlog::stderr_color_mt("penstockd");
+  logger->set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  logger->set_level(spdlog::level::from_str(level));
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+}
+
+// Blocked in every thread, so that only the waits below see them.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+// SIGTERM or SIGINT within `limit`; a hang-up means nothing to a daemon.
+bool TerminateAsked(const sigset_t& signals, std::chrono::milliseconds limit) {
+  const struct timespec wait {
+    .tv_sec = limit.count() / 1000, .tv_nsec = limit.count() % 1000 * 1'000'000
+  };
+  const int number = sigtimedwait(&signals, nullptr, &wait);
+  return number == SIGTERM || number == SIGINT;
+}
+
+DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
+  const internal::DaemonConfig& config = settings.config;
+  const HostMemoryLimit limit = ReadHostMemoryLimit();
+  const std::vector<std::string> roots(config.allowed_roots().begin(),
+                                       config.allowed_roots().end());
+  const bool configured = config.host_memory_bytes() > 0;
+  DaemonOptions options;
+  options.state_directory = config.state_directory();
+  options.socket = config.socket();
+  options.listen = config.listen();
+  options.allowed_roots = roots;
+  options.host_memory_bytes = configured ? config.host_memory_bytes() : limit.usable_bytes;
+  options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
+  options.max_queued_jobs = config.max_queued_jobs();
+  options.max_streams = config.max_streams();
+  options.worker_silence = std::chrono::seconds(config.worker_silence_seconds());
+  options.stream_heartbeat = std::chrono::seconds(config.stream_heartbeat_seconds());
+  options.worker_binary = settings.worker_binary;
+  options.devices = std::move(hooks.devices);
+  options.capabilities = std::move(hooks.capabilities);
+  options.planner = hooks.make_planner(roots);
+  options.output_checker = hooks.make_output_checker(roots);
+  return options;
+}
+
+// Returns when the last running job has ended, the time is over or a second signal comes.
+void WaitForJobs(Daemon& daemon, std::chrono::seconds limit, const sigset_t& signals) {
+  const auto deadline = Clock::now() + limit;
+  while (daemon.CountJobs().running > 0 && Clock::now() < deadline) {
+    NotifyServiceManager("EXTEND_TIMEOUT_USEC=10000000");
+    if (TerminateAsked(signals, std::chrono::milliseconds(200))) {
+      spdlog::info("second signal: not waiting any longer");
+      return;
+    }
+  }
+}
+
+}  // namespace
+
+int RunDaemon(int argc, char** argv, EngineHooks hooks) {
+  const absl::StatusOr<ParsedCommandLine> parsed = ParseCommandLine(argc, argv);
+  if (!parsed.ok()) return Refuse(parsed.status());
+  if (parsed->exits) return parsed->exit_code;
+  const Settings& settings = parsed->settings;
+  SetUpLog(settings.config.log_level());
+  const sigset_t signals = BlockSignals();
+  if (geteuid() == 0) {
+    spdlog::warn("running as root: jobs read and write files as root; use an ordinary user");
+  }
+
+  absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(MakeOptions(settings, hooks));
+  if (!started.ok()) return Refuse(started.status());
+  Daemon& daemon = **started;
+  spdlog::info("penstockd serves on {} {}", daemon.socket(), daemon.tcp_address());
+  if (!daemon.tcp_address().empty()) {
+    spdlog::warn("every user of this machine can submit jobs to {}", daemon.tcp_address());
+  }
+  NotifyServiceManager("READY=1");
+
+  while (!TerminateAsked(signals, std::chrono::hours(1))) {
+  }
+  spdlog::info("stopping");
+  NotifyServiceManager("STOPPING=1");
+  daemon.BeginDrain();
+  if (settings.on_terminate == OnTerminate::kDrain) {
+    WaitForJobs(daemon, std::chrono::seconds(settings.config.drain_seconds()), signals);
+  }
+  const Daemon::JobCounts left = daemon.CountJobs();
+  daemon.Stop();
+  if (left.unfinished == 0) return 0;
+  spdlog::info("{} jobs left, {} of them running; the next penstockd goes on with them",
+               left.unfinished, left.running);
+  return kExitJobsLeft;
+}
+
+}  // namespace penstock::server
