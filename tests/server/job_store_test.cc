@@ -1,0 +1,195 @@
+#include "server/store/job_store.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <fstream>
+
+#include "engine/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/store/state_directory.h"
+#include "tests/server/test_support.h"
+
+namespace penstock::server {
+namespace {
+
+using testing::HasSubstr;
+
+class JobStoreTest : public testing::Test {
+ protected:
+  void SetUp() override { Reopen(); }
+  void Reopen() {
+    store_.reset();
+    auto opened = JobStore::Open(path());
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = *std::move(opened);
+  }
+  std::string path() const { return directory_.path() + "/jobs.db"; }
+
+  v1::Job Insert(const std::string& name) {
+    v1::Job job;
+    job.set_name(name);
+    job.set_state(v1::JOB_STATE_QUEUED);
+    EXPECT_TRUE(store_->InsertJob(job, nullptr).ok());
+    return job;
+  }
+  absl::Status Move(v1::Job& job, v1::JobState to) {
+    const v1::JobState from = job.state();
+    if (to == v1::JOB_STATE_STARTING) job.set_attempt(job.attempt() + 1);
+    job.set_state(to);
+    return store_->MoveJob(from, job, 0);
+  }
+
+  TestDirectory directory_;
+  std::unique_ptr<JobStore> store_;
+};
+
+TEST_F(JobStoreTest, MovesAreCheckedAndSurviveReopening) {
+  v1::Job job = Insert("jobs/abcd");
+  EXPECT_TRUE(Move(job, v1::JOB_STATE_STARTING).ok());
+  EXPECT_TRUE(Move(job, v1::JOB_STATE_RUNNING).ok());
+  // The store knows better than who thinks it is still starting.
+  const absl::Status stale = store_->MoveJob(v1::JOB_STATE_STARTING, job, 0);
+  EXPECT_EQ(ReasonOf(stale), reason::kJobStateConflict);
+  Reopen();
+  EXPECT_EQ(store_->GetJob("jobs/abcd")->job.state(), v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(store_->UnfinishedJobs()->size(), 1u);
+  EXPECT_TRUE(Move(job, v1::JOB_STATE_SUCCEEDED).ok());
+  EXPECT_FALSE(Move(job, v1::JOB_STATE_RUNNING).ok());
+  EXPECT_TRUE(store_->UnfinishedJobs()->empty());
+}
+
+TEST_F(JobStoreTest, EventsOfAJobHaveNoGapWhateverOthersDo) {
+  v1::Job first = Insert("jobs/aaaa");
+  v1::Job second = Insert("jobs/bbbb");
+  ASSERT_TRUE(Move(first, v1::JOB_STATE_STARTING).ok());
+  ASSERT_TRUE(Move(second, v1::JOB_STATE_CANCELLED).ok());
+  v1::Checkpoint checkpoint;
+  checkpoint.set_step(3);
+  ASSERT_TRUE(store_->AddCheckpoint("jobs/aaaa", 1, 1, checkpoint).ok());
+  EXPECT_FALSE(store_->MoveJob(v1::JOB_STATE_QUEUED, first, 0).ok());  // leaves no gap
+  ASSERT_TRUE(Move(first, v1::JOB_STATE_RUNNING).ok());
+  const auto events = *store_->EventsAfter(0, "jobs/aaaa", 100, 1 << 20);
+  ASSERT_EQ(events.size(), 4u);
+  uint64_t sequence = 0;
+  for (const StoredEvent& event : events) {
+    EXPECT_EQ(event.message.has_state_changed() ? event.message.state_changed().sequence()
+                                                : event.message.checkpoint_saved().sequence(),
+              ++sequence);
+  }
+  EXPECT_EQ(store_->EventsAfter(0, "", 100, 1 << 20)->size(), 6u);
+  EXPECT_EQ(store_->EventsAfter(events[1].cursor, "jobs/aaaa", 100, 1 << 20)->size(), 2u);
+  EXPECT_EQ(*store_->LastEvent(), 6u);
+}
+
+TEST_F(JobStoreTest, CursorsGoOnAfterTheNewestJobIsDeleted) {
+  v1::Job job = Insert("jobs/aaaa");
+  ASSERT_TRUE(Move(job, v1::JOB_STATE_CANCELLED).ok());
+  ASSERT_TRUE(store_->DeleteJob("jobs/aaaa", nullptr).ok());
+  EXPECT_EQ(*store_->LastEvent(), 2u);
+  Insert("jobs/bbbb");
+  EXPECT_EQ(store_->EventsAfter(2, "", 10, 1000)->front().cursor, 3u);
+}
+
+TEST_F(JobStoreTest, OnlyEndedJobsAreDeleted) {
+  Insert("jobs/aaaa");
+  EXPECT_EQ(ReasonOf(store_->DeleteJob("jobs/aaaa", nullptr)), reason::kJobStateConflict);
+  EXPECT_EQ(ReasonOf(store_->DeleteJob("jobs/zzzz", nullptr)), reason::kJobNotFound);
+}
+
+TEST_F(JobStoreTest, ARequestIdGivesItsReplyAgainAndNoOther) {
+  v1::Job job;
+  job.set_name("jobs/abcd");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  const RequestRecord record{.method = "Create", .id = "id1", .hash = "h1", .reply = "reply"};
+  ASSERT_TRUE(store_->InsertJob(job, &record).ok());
+  Reopen();
+  EXPECT_EQ(**store_->FindReply("Create", "id1", "h1"), "reply");
+  EXPECT_FALSE(store_->FindReply("Create", "id2", "h1")->has_value());
+  EXPECT_FALSE(store_->FindReply("Cancel", "id1", "h1")->has_value());
+  EXPECT_EQ(ReasonOf(store_->FindReply("Create", "id1", "h2").status()), reason::kRequestIdReused);
+  ASSERT_TRUE(store_->PruneRequests(time(nullptr) + 1).ok());
+  EXPECT_FALSE(store_->FindReply("Create", "id1", "h1")->has_value());
+}
+
+TEST_F(JobStoreTest, AFailedEffectLeavesNoReply) {
+  v1::Job job = Insert("jobs/abcd");
+  const RequestRecord record{.method = "Create", .id = "id1", .hash = "h1", .reply = "reply"};
+  EXPECT_EQ(ReasonOf(store_->InsertJob(job, &record)), reason::kJobExists);
+  EXPECT_FALSE(store_->FindReply("Create", "id1", "h1")->has_value());
+}
+
+TEST_F(JobStoreTest, CheckpointsAreListedByStepAndReplacedByLaterAttempts) {
+  v1::Job job = Insert("jobs/abcd");
+  ASSERT_TRUE(Move(job, v1::JOB_STATE_STARTING).ok());
+  for (const int64_t step : {20, 10, 20}) {
+    v1::Checkpoint checkpoint;
+    checkpoint.set_step(step);
+    ASSERT_TRUE(store_->AddCheckpoint("jobs/abcd", 1, 0, checkpoint).ok());
+  }
+  EXPECT_EQ(store_->ListCheckpoints("jobs/abcd", -1, 10)->size(), 2u);
+  EXPECT_EQ(store_->ListCheckpoints("jobs/abcd", 10, 10)->front().step(), 20);
+  ASSERT_TRUE(store_->RemoveCheckpoint("jobs/abcd", 1, 7, 10).ok());
+  EXPECT_EQ(ReasonOf(store_->GetCheckpoint("jobs/abcd", 10).status()), reason::kCheckpointNotFound);
+  EXPECT_EQ(store_->GetAttempt("jobs/abcd", 1)->acknowledged, 7u);
+}
+
+TEST_F(JobStoreTest, ANewerSchemaIsRefusedAndLeftAlone) {
+  store_.reset();
+  {
+    auto database = *Database::Open(path());
+    ASSERT_TRUE(database->Execute("PRAGMA user_version = 999").ok());
+  }
+  const auto opened = JobStore::Open(path());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(ReasonOf(opened.status()), reason::kStoreCorrupt);
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("999"));
+}
+
+TEST_F(JobStoreTest, ADamagedFileIsRefusedWithAWayOut) {
+  Insert("jobs/abcd");
+  store_.reset();
+  std::ofstream(path(), std::ios::binary | std::ios::in).seekp(0) << std::string(4096, '!');
+  const auto opened = JobStore::Open(path());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(opened.status().message()), HasSubstr("backup"));
+}
+
+TEST(StateDirectoryTest, DiscardsFilesOfJobsThatAreGone) {
+  TestDirectory directory;
+  const auto state = *StateDirectory::Prepare(directory.state());
+  ASSERT_TRUE(state.MakeAttempt("jobs/keep", 1).ok());
+  ASSERT_TRUE(state.MakeAttempt("jobs/gone", 1).ok());
+  ASSERT_TRUE(state.DiscardUnknown({"jobs/keep"}).ok());
+  EXPECT_EQ(access(state.Job("jobs/keep").c_str(), F_OK), 0);
+  EXPECT_NE(access(state.Job("jobs/gone").c_str(), F_OK), 0);
+}
+
+TEST(StateDirectoryTest, ALinkInADeletedJobIsNotFollowed) {
+  TestDirectory directory;
+  const auto state = *StateDirectory::Prepare(directory.state());
+  const std::string outside = directory.path() + "/outside";
+  ASSERT_EQ(mkdir(outside.c_str(), 0700), 0);
+  std::ofstream(outside + "/file") << "x";
+  ASSERT_TRUE(state.MakeAttempt("jobs/gone", 1).ok());
+  ASSERT_EQ(symlink(outside.c_str(), (state.Job("jobs/gone") + "/checkpoints/9").c_str()), 0);
+  ASSERT_TRUE(state.Discard("jobs/gone").ok());
+  state.EmptyTrash();
+  EXPECT_NE(access((state.path() + "/trash/job").c_str(), F_OK), 0);
+  EXPECT_EQ(access((outside + "/file").c_str(), F_OK), 0);
+}
+
+TEST(StateDirectoryTest, ADirectoryOthersMayEnterIsRefused) {
+  TestDirectory directory;
+  ASSERT_EQ(mkdir(directory.state().c_str(), 0700), 0);
+  ASSERT_EQ(chmod(directory.state().c_str(), 0755), 0);
+  const auto state = StateDirectory::Prepare(directory.state());
+  ASSERT_FALSE(state.ok());
+  EXPECT_THAT(std::string(state.status().message()), HasSubstr("0700"));
+}
+
+}  // namespace
+}  // namespace penstock::server
