@@ -32,7 +32,7 @@ absl::StatusOr<Endpoint> Parse(const std::string& source, const std::string& tex
   return Endpoint{text, source};
 }
 
-// {"socket": "/path", "tcp": "127.0.0.1:7070", ...}; the socket is preferred.
+// {"socket": "/path", "tcp_address": "127.0.0.1:7070", ...}; the socket is preferred.
 absl::StatusOr<Endpoint> ReadEndpointFile(const std::string& path) {
   std::ifstream file(path);
   if (!file) {
@@ -43,7 +43,7 @@ absl::StatusOr<Endpoint> ReadEndpointFile(const std::string& path) {
   }
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  for (const char* key : {"socket", "tcp"}) {
+  for (const char* key : {"socket", "tcp_address"}) {
     if (!json.is_object() || !json.contains(key) || !json[key].is_string()) continue;
     const auto& value = json[key].get_ref<const std::string&>();
     if (!value.empty()) return Parse(absl::StrCat("PENSTOCK_ENDPOINT_FILE ", path), value);

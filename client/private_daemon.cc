@@ -29,18 +29,6 @@ absl::Status StartError(const std::string& what) {
                absl::StrCat("cannot start a private penstockd: ", what));
 }
 
-absl::StatusOr<std::string> FindDaemon() {
-  std::error_code error;
-  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return StartError(absl::StrCat("/proc/self/exe: ", error.message()));
-  const std::string path = absl::StrCat(self.parent_path().string(), "/penstockd");
-  if (access(path.c_str(), X_OK) != 0) {
-    return StartError(absl::StrCat(path, ": ", std::strerror(errno),
-                                   "; it must lie beside the penstock program"));
-  }
-  return path;
-}
-
 // Any path of this user's is as good as another: the daemon runs for this user alone.
 absl::StatusOr<std::string> WriteConfig(const std::string& state_directory) {
   internal::DaemonConfig config;
@@ -72,12 +60,23 @@ absl::StatusOr<std::string> WriteConfig(const std::string& state_directory) {
 
 }  // namespace
 
+absl::StatusOr<std::string> FindDaemon() {
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return StartError(absl::StrCat("/proc/self/exe: ", error.message()));
+  const std::string path = absl::StrCat(self.parent_path().string(), "/penstockd");
+  if (access(path.c_str(), X_OK) != 0) {
+    return StartError(absl::StrCat(path, ": ", std::strerror(errno),
+                                   "; it must lie beside the penstock program"));
+  }
+  return path;
+}
+
 PrivateDaemon::PrivateDaemon(pid_t pid, std::string state_directory)
     : pid_(pid), state_directory_(std::move(state_directory)) {}
 
 absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
-    const std::string& state_directory) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string daemon, FindDaemon());
+    const std::string& daemon, const std::string& state_directory) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::string config, WriteConfig(state_directory));
   const std::string log_path = absl::StrCat(state_directory, "/penstockd.log");
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);

@@ -14,17 +14,22 @@
 
 namespace penstock::client {
 
+// The penstockd that lies beside this program.
+absl::StatusOr<std::string> FindDaemon();
+
 class PrivateDaemon {
  public:
-  // Starts the penstockd that lies beside this program. The directory exists; the daemon's output
-  // goes to penstockd.log in it.
-  static absl::StatusOr<std::unique_ptr<PrivateDaemon>> Start(const std::string& state_directory);
+  // Starts the program `daemon`, a penstockd. The directory exists; the daemon's output goes to
+  // penstockd.log in it.
+  static absl::StatusOr<std::unique_ptr<PrivateDaemon>> Start(const std::string& daemon,
+                                                              const std::string& state_directory);
   // Stops it if that has not been done.
   ~PrivateDaemon();
   PrivateDaemon(const PrivateDaemon&) = delete;
   PrivateDaemon& operator=(const PrivateDaemon&) = delete;
 
   Endpoint endpoint() const;
+  pid_t pid() const { return pid_; }  // 0 once it has ended
   // FailedPrecondition with the last lines of its log if the daemon has ended.
   absl::Status CheckAlive();
   // SIGTERM, then SIGKILL after `limit`.

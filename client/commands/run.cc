@@ -137,12 +137,14 @@ ExitCode RunJob(const Context& context, RpcClient& client, const v1::JobSpec& sp
 ExitCode Run(const Context& context, const RunOptions& options) {
   const absl::StatusOr<v1::JobSpec> spec = LoadJobFile(options.file, options.settings);
   if (!spec.ok()) return FailToLoad(context, spec.status());
+  const absl::StatusOr<std::string> program = FindDaemon();
+  if (!program.ok()) return context.Fail(program.status());
   const InterruptGuard interrupts;
   const absl::StatusOr<std::unique_ptr<StateDirectory>> state =
       StateDirectory::Create(options.state_directory);
   if (!state.ok()) return context.Fail(state.status());
   const absl::StatusOr<std::unique_ptr<PrivateDaemon>> daemon =
-      PrivateDaemon::Start((*state)->path());
+      PrivateDaemon::Start(*program, (*state)->path());
   if (!daemon.ok()) return context.Fail(daemon.status());
   const absl::Status serving = WaitUntilServing(**daemon, interrupts);
   if (absl::IsCancelled(serving)) return ExitCode::kTryAgain;

@@ -244,7 +244,8 @@ absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
     PENSTOCK_RETURN_IF_ERROR(
         CheckInteger("schedule.max_steps", schedule.max_steps(), 1, kMaxSteps));
   }
-  // How many steps epochs make is known once the data is; the trainer checks that warm-up.
+  // How many steps epochs make is known once the data is tokenized; a warm-up that is longer than
+  // they are never reaches the peak rate, which is what it says.
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("schedule.warmup_steps", schedule.warmup_steps(), 0,
                    schedule.max_steps() != 0 ? schedule.max_steps() : kMaxSteps));
@@ -357,8 +358,8 @@ std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
 DataConfig ToDataConfig(const v1::DataSpec& data) {
   DataConfig config;
   DataSource& source = config.source;
-  source.format = data.format() == v1::DATA_FORMAT_TEXT ? DataFormat::kText
-                                                        : DataFormat::kTokenIdsJsonl;
+  source.format =
+      data.format() == v1::DATA_FORMAT_TEXT ? DataFormat::kText : DataFormat::kTokenIdsJsonl;
   source.paths.assign(data.paths().begin(), data.paths().end());
   source.text_documents = data.text_documents() == v1::TEXT_DOCUMENTS_BLANK_LINE
                               ? TextDocuments::kBlankLine

@@ -54,7 +54,7 @@ GetEnvironment Environment(std::map<std::string, std::string> values) {
 using EndpointTest = TempDirTest;
 
 TEST_F(EndpointTest, IsFoundInTheDocumentedOrder) {
-  Write("endpoint.json", "{\"socket\": \"/run/from-file.sock\", \"tcp\": \"127.0.0.1:1\"}");
+  Write("endpoint.json", "{\"socket\": \"/run/from-file.sock\", \"tcp_address\": \"127.0.0.1:1\"}");
   std::map<std::string, std::string> all{{"PENSTOCK_ENDPOINT", "127.0.0.1:7070"},
                                          {"PENSTOCK_ENDPOINT_FILE", directory_ + "/endpoint.json"},
                                          {"XDG_STATE_HOME", "/state"},
@@ -81,7 +81,7 @@ TEST_F(EndpointTest, BadOnesAreRefusedByName) {
   const auto missing =
       FindEndpoint("", Environment({{"PENSTOCK_ENDPOINT_FILE", directory_ + "/none"}}));
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
-  for (const char* text : {"", "{", "[]", "{\"socket\": 3}", "{\"tcp\": \"\"}"}) {
+  for (const char* text : {"", "{", "[]", "{\"socket\": 3}", "{\"tcp_address\": \"\"}"}) {
     Write("bad.json", text);
     EXPECT_FALSE(
         FindEndpoint("", Environment({{"PENSTOCK_ENDPOINT_FILE", directory_ + "/bad.json"}})).ok())

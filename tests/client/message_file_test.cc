@@ -63,7 +63,7 @@ TEST(MessageFileTest, ReadsNumbersOfJsonAlike) {
 TEST(MessageFileTest, RefusesWhatIsNoNumber) {
   for (const char* written :
        {"1,0e-5", "nan",     ".nan", ".inf", "-.inf", "inf",  "1_000", "010",
-        "0x10",   "1:30",    "1e",   "e5",   ".",     "-",    "--1",   "1e400",
+        "0x10",   "1:30",    "1e",   "e5",   ".",     "'-'",  "--1",   "1e400",
         "1 000",  "'1e-5 '", "yes",  "true", "1e-5f", "\"\"", "[1]",   "{a: 1}"}) {
     EXPECT_THAT(Refusal(absl::StrCat("optimizer:\n  learning_rate: ", written, "\n")),
                 AllOf(HasSubstr("job.yaml:2"), HasSubstr("optimizer.learning_rate"),

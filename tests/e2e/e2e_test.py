@@ -1,0 +1,567 @@
+"""penstockd, penstock-worker and penstock as a user meets them: over gRPC from another process with
+stubs made here, and by the command line."""
+
+import os
+import pathlib
+import signal
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+import grpc
+
+import harness
+from harness import (EXAMPLE, Client, Daemon, LossyProxy, cli, create, error_of, example_spec, job_pb2,
+                     load_json)
+from penstock.v1 import admin_service_pb2, checkpoint_service_pb2, job_spec_pb2
+
+
+def tearDownModule():
+    harness.remove_stubs()
+
+
+class DaemonTest(unittest.TestCase):
+    def setUp(self):
+        self.daemon = Daemon()
+        self.addCleanup(self.daemon.close)
+        self.daemon.start()
+        self.client = Client(self.daemon.target)
+        self.addCleanup(lambda: self.client.close())
+
+    def restart(self):
+        """A new connection too: gRPC would wait out a back-off on the old one."""
+        self.daemon.start()
+        self.client.close()
+        self.client = Client(self.daemon.target)
+
+    def refused(self, spec):
+        with self.assertRaises(grpc.RpcError) as raised:
+            create(self.client, spec)
+        return error_of(raised.exception)
+
+
+class TrainingTest(DaemonTest):
+    def test_job_trains_reports_checkpoints_and_exports(self):
+        spec = example_spec(max_steps=40)
+        spec.evaluation.validation_fraction = 0.1
+        spec.evaluation.every_steps = 20
+        spec.checkpoints.every_steps = 15
+        spec.output.directory = str(self.daemon.work / "exported")
+        job = create(self.client, spec, job_id="tiny-job", request_id="r1")
+        self.assertEqual(job.name, "jobs/tiny-job")
+        self.assertGreater(job.plan.host_peak_bytes, 0)
+        self.assertEqual(job.train.checkpoints.keep_last, 2, "the resolved spec")
+
+        states, steps, sequence, saved, evaluations, caught_up = [], [], [], [], [], 0
+        request = job_pb2.WatchJobsRequest(name=job.name, follow=True)
+        end = None
+        for message in self.client.jobs.WatchJobs(request, timeout=harness.DEADLINE):
+            kind = message.WhichOneof("event")
+            if kind == "state_changed":
+                states.append(message.state_changed.job.state)
+                sequence.append(message.state_changed.sequence)
+            elif kind == "checkpoint_saved":
+                saved.append(message.checkpoint_saved.checkpoint.step)
+                sequence.append(message.checkpoint_saved.sequence)
+            elif kind == "metrics" and message.metrics.HasField("evaluation"):
+                evaluations.append(message.metrics)
+            elif kind == "metrics":
+                steps.append(message.metrics)
+            elif kind == "caught_up":
+                caught_up += 1
+            elif kind == "end":
+                end = message.end.job
+        self.assertIsNotNone(end, "a stream ends with End")
+        self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+        self.assertEqual(states[-1], job_pb2.JOB_STATE_SUCCEEDED)
+        self.assertEqual(sequence, sorted(set(sequence)))
+        self.assertEqual(caught_up, 1)
+        self.assertEqual([m.step for m in steps], list(range(1, 41)), "each step once, in order")
+        self.assertLess(steps[-1].loss, steps[0].loss - 1)
+        self.assertEqual([m.step for m in evaluations], [20, 40])
+        self.assertEqual(saved, [15, 30, 40], "by interval, and the last step")
+
+        listed = self.client.checkpoints.ListCheckpoints(
+            checkpoint_service_pb2.ListCheckpointsRequest(parent=job.name)).checkpoints
+        self.assertEqual([c.step for c in listed], [30, 40], "keep_last 2")
+        self.assertTrue(pathlib.Path(listed[-1].directory).is_dir())
+        self.assertIn(spec.output.directory, list(end.artifacts))
+        self.assertTrue((self.daemon.work / "exported" / "model.safetensors").is_file())
+        self.assertTrue((self.daemon.work / "exported" / "config.json").is_file())
+
+        thinned = self.client.jobs.ListJobMetrics(
+            job_pb2.ListJobMetricsRequest(name=job.name, first_step=11, last_step=20)).points
+        self.assertEqual([p.step for p in thinned if not p.HasField("evaluation")],
+                         list(range(11, 21)))
+
+        export = self.client.checkpoints.ExportCheckpoint(
+            checkpoint_service_pb2.ExportCheckpointRequest(spec=job_pb2.ExportSpec(
+                checkpoint=listed[-1].name, directory=str(self.daemon.work / "again")))).job
+        ended = self.client.wait(export.name)
+        self.assertEqual(ended.state, job_pb2.JOB_STATE_SUCCEEDED, ended)
+        first = (self.daemon.work / "exported" / "model.safetensors").read_bytes()
+        self.assertEqual((self.daemon.work / "again" / "model.safetensors").read_bytes(), first)
+
+    def test_exported_model_continues_where_its_loss_was(self):
+        spec = example_spec(max_steps=40)
+        spec.output.directory = str(self.daemon.work / "exported")
+        first = self.client.wait(create(self.client, spec).name)
+        self.assertEqual(first.state, job_pb2.JOB_STATE_SUCCEEDED, first)
+        again = example_spec(max_steps=1)
+        again.model.directory = spec.output.directory
+        second = self.client.wait(create(self.client, again).name)
+        self.assertEqual(second.state, job_pb2.JOB_STATE_SUCCEEDED, second)
+        self.assertLess(abs(second.progress.loss - first.progress.loss), 1.0)
+
+    def test_same_seed_gives_the_same_losses(self):
+        losses = []
+        for _ in range(2):
+            job = create(self.client, example_spec(max_steps=8))
+            self.client.wait(job.name)
+            points = self.client.jobs.ListJobMetrics(
+                job_pb2.ListJobMetricsRequest(name=job.name)).points
+            losses.append([p.loss for p in points])
+        self.assertEqual(len(losses[0]), 8)
+        self.assertEqual(losses[0], losses[1])
+
+    def test_server_says_what_it_is(self):
+        info = self.client.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
+        self.assertIn("backend.cpu", info.capabilities)
+        devices = self.client.admin.ListDevices(admin_service_pb2.ListDevicesRequest()).devices
+        self.assertIn("cpu", [d.id for d in devices])
+
+
+class CrashTest(DaemonTest):
+    def test_killed_daemon_adopts_the_worker_and_loses_no_metric(self):
+        job = create(self.client, example_spec(max_steps=400), job_id="survivor")
+        self.client.wait_for_step(job.name, 5)
+        worker = self.daemon.worker("survivor")
+        self.daemon.kill()
+        self.restart()
+        self.assertEqual(self.daemon.worker("survivor"), worker, "the same process goes on")
+        end = self.client.wait(job.name)
+        self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+        self.assertEqual(end.attempt, 1)
+        points = self.client.jobs.ListJobMetrics(
+            job_pb2.ListJobMetricsRequest(name=job.name, max_points=10000)).points
+        self.assertEqual([p.step for p in points], list(range(1, 401)))
+
+    def test_killed_worker_is_reported_and_the_next_job_runs(self):
+        for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT):
+            with self.subTest(signal=number.name):
+                job_id = "victim-" + number.name.lower()
+                job = create(self.client, example_spec(max_steps=100000), job_id=job_id)
+                self.client.wait_for_step(job.name, 2)
+                os.kill(self.daemon.worker(job_id), number)
+                end = self.client.wait(job.name)
+                self.assertEqual(end.state, job_pb2.JOB_STATE_FAILED)
+                self.assertEqual(end.failure_class, job_pb2.FAILURE_CLASS_SERVER)
+                self.assertIn(number.name, end.error.message)
+                self.assertTrue(end.last_log_lines)
+        after = self.client.wait(create(self.client, example_spec(max_steps=2)).name)
+        self.assertEqual(after.state, job_pb2.JOB_STATE_SUCCEEDED, after)
+
+    def test_a_further_attempt_follows_a_dead_worker(self):
+        spec = example_spec(max_steps=60)
+        spec.limits.max_attempts = 2
+        job = create(self.client, spec, job_id="retried")
+        self.client.wait_for_step(job.name, 2)
+        os.kill(self.daemon.worker("retried"), signal.SIGKILL)
+        end = self.client.wait(job.name)
+        self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+        self.assertEqual(end.attempt, 2)
+
+    def test_cancel_saves_the_last_finished_step(self):
+        job = create(self.client, example_spec(max_steps=100000), job_id="stopped")
+        self.client.wait_for_step(job.name, 3)
+        self.client.jobs.CancelJob(job_pb2.CancelJobRequest(name=job.name))
+        end = self.client.wait(job.name)
+        self.assertEqual(end.state, job_pb2.JOB_STATE_CANCELLED, end)
+        listed = self.client.checkpoints.ListCheckpoints(
+            checkpoint_service_pb2.ListCheckpointsRequest(parent=job.name)).checkpoints
+        self.assertEqual([c.step for c in listed], [end.progress.step])
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.client.jobs.CancelJob(job_pb2.CancelJobRequest(name=job.name))
+        self.assertEqual(error_of(raised.exception)[1].reason, "JOB_STATE_CONFLICT")
+        self.client.jobs.DeleteJob(job_pb2.DeleteJobRequest(name=job.name))
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.client.get(job.name)
+        self.assertEqual(error_of(raised.exception)[1].reason, "JOB_NOT_FOUND")
+
+
+class LostReplyTest(DaemonTest):
+    """Requests that arrived but whose replies did not: one effect each, however often retried."""
+
+    def setUp(self):
+        super().setUp()
+        self.proxy = LossyProxy(self.daemon.directory / "p.sock", self.daemon.socket)
+        self.addCleanup(self.proxy.close)
+
+    def call_twice(self, call):
+        """Once with the reply lost, then again; returns the second reply."""
+        client = Client(f"unix:{self.proxy.path}")
+        client.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest(), timeout=30)
+        before = self.proxy.lost
+        self.proxy.losing = True
+        with self.assertRaises(grpc.RpcError):
+            call(client)
+        self.proxy.losing = False
+        self.assertGreater(self.proxy.lost, before, "the proxy took a reply")
+        client.close()
+        client = Client(f"unix:{self.proxy.path}")
+        self.addCleanup(client.close)
+        return call(client)
+
+    def jobs(self):
+        return self.client.jobs.ListJobs(job_pb2.ListJobsRequest()).jobs
+
+    def test_each_mutating_call_has_one_effect(self):
+        spec = example_spec(max_steps=3)
+        request = job_pb2.CreateJobRequest(spec=spec, request_id="create-1")
+        job = self.call_twice(lambda c: c.jobs.CreateJob(request, timeout=30)).job
+        self.assertEqual([j.name for j in self.jobs()], [job.name])
+        self.client.wait(job.name)
+
+        checkpoint = self.client.checkpoints.ListCheckpoints(
+            checkpoint_service_pb2.ListCheckpointsRequest(parent=job.name)).checkpoints[-1]
+        export = checkpoint_service_pb2.ExportCheckpointRequest(
+            request_id="export-1",
+            spec=job_pb2.ExportSpec(checkpoint=checkpoint.name,
+                                    directory=str(self.daemon.work / "out")))
+        exported = self.call_twice(lambda c: c.checkpoints.ExportCheckpoint(export, timeout=30)).job
+        self.assertEqual(self.client.wait(exported.name).state, job_pb2.JOB_STATE_SUCCEEDED)
+        self.assertEqual(len(self.jobs()), 2)
+
+        delete = job_pb2.DeleteJobRequest(name=exported.name, request_id="delete-1")
+        self.call_twice(lambda c: c.jobs.DeleteJob(delete, timeout=30))
+        self.assertEqual([j.name for j in self.jobs()], [job.name])
+
+        long_job = create(self.client, example_spec(max_steps=100000))
+        cancel = job_pb2.CancelJobRequest(name=long_job.name, request_id="cancel-1")
+        self.call_twice(lambda c: c.jobs.CancelJob(cancel, timeout=30))
+        self.assertEqual(self.client.wait(long_job.name).state, job_pb2.JOB_STATE_CANCELLED)
+
+    def test_same_id_with_other_content_is_refused_also_after_a_restart(self):
+        request = job_pb2.CreateJobRequest(spec=example_spec(max_steps=3), request_id="same")
+        name = self.client.jobs.CreateJob(request).job.name
+        for _ in range(2):
+            self.assertEqual(self.client.jobs.CreateJob(request).job.name, name)
+            other = job_pb2.CreateJobRequest(spec=example_spec(max_steps=4), request_id="same")
+            with self.assertRaises(grpc.RpcError) as raised:
+                self.client.jobs.CreateJob(other)
+            code, info, _ = error_of(raised.exception)
+            self.assertEqual(code, grpc.StatusCode.ALREADY_EXISTS)
+            self.assertEqual(info.reason, "REQUEST_ID_REUSED")
+            self.daemon.kill()
+            self.restart()
+        self.assertEqual([j.name for j in self.jobs()], [name])
+
+    def test_concurrent_calls_with_one_id_make_one_job(self):
+        request = job_pb2.CreateJobRequest(spec=example_spec(max_steps=2), request_id="race")
+        names = []
+
+        def call():
+            client = Client(self.daemon.target)
+            names.append(client.jobs.CreateJob(request, timeout=60).job.name)
+            client.close()
+
+        threads = [threading.Thread(target=call) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(len(names), 10)
+        self.assertEqual(len(set(names)), 1)
+
+    def test_command_line_retries_without_a_second_job(self):
+        self.proxy.losing = True
+        timer = threading.Timer(0.5, lambda: setattr(self.proxy, "losing", False))
+        timer.start()
+        self.addCleanup(timer.cancel)
+        result = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--set", "schedule.max_steps=2",
+                     "--set", "schedule.warmup_steps=0", check=False, endpoint=self.proxy.path)
+        # Unlucky timing may use up the tries; the job is there once or not at all.
+        self.assertIn(result.returncode, (0, 3), result)
+        self.assertLessEqual(len(self.jobs()), 1)
+        if result.returncode == 0:
+            self.assertEqual([j.name for j in self.jobs()], [result.stdout.strip()])
+
+
+class BadInputTest(DaemonTest):
+    """Each refusal comes at submit, names key or file, what was found and what was expected, leaves
+    nothing behind, and the daemon lives on."""
+
+    def model(self, **files):
+        directory = pathlib.Path(tempfile.mkdtemp(dir=self.daemon.work))
+        for name, data in files.items():
+            path = directory / name.replace("_json", ".json").replace("_safetensors",
+                                                                      ".safetensors")
+            path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        return directory
+
+    def check(self, spec, reasons, *words):
+        spec.output.directory = str(self.daemon.work / "never")
+        code, info, message = self.refused(spec)
+        self.assertIn(info.reason, reasons, message)
+        for word in words:
+            self.assertIn(word, message)
+        self.assertNotIn("exception", message.lower())
+        self.assertFalse(pathlib.Path(spec.output.directory).exists(), "no half-made output")
+        self.assertEqual(list(self.daemon.work.glob(".*")), [], "nothing temporary left")
+        self.assertTrue(self.daemon.alive())
+        return code
+
+    def test_models(self):
+        config = (EXAMPLE / "config.json").read_text()
+        lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 99\n"
+        header = b'{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,99999]}}'
+        crafted = struct.pack("<Q", len(header)) + header + b"\0" * 16
+        rows = [
+            (str(self.daemon.work / "none"), ("MODEL_INVALID",), ["none"]),
+            (self.model(), ("MODEL_INVALID",), ["config.json"]),
+            (self.model(config_json="{"), ("MODEL_INVALID",), ["config.json"]),
+            (self.model(config_json=lfs), ("MODEL_INVALID",), ["config.json"]),
+            (self.model(config_json=config.replace('"llama"', '"mamba"')), ("MODEL_UNSUPPORTED",),
+             ["mamba", "llama", "qwen2"]),
+            (self.model(config_json=config.replace('"num_attention_heads": 4',
+                                                   '"num_attention_heads": -4')),
+             ("MODEL_INVALID",), ["num_attention_heads"]),
+            (self.model(config_json=config), ("MODEL_INVALID",), ["safetensors"]),
+            (self.model(config_json=config, model_safetensors=lfs), ("MODEL_INVALID",),
+             ["model.safetensors"]),
+            (self.model(config_json=config, model_safetensors=b"\xff" * 7), ("MODEL_INVALID",),
+             ["model.safetensors"]),
+            (self.model(config_json=config, model_safetensors=struct.pack("<Q", 2**63) + b"{}"),
+             ("MODEL_INVALID",), ["model.safetensors"]),
+            (self.model(config_json=config, model_safetensors=crafted), ("MODEL_INVALID",),
+             ["model.safetensors"]),
+        ]
+        for directory, reasons, words in rows:
+            with self.subTest(directory=directory, words=words):
+                spec = example_spec()
+                spec.model.directory = str(directory)
+                self.check(spec, reasons, *words)
+        after = self.client.wait(create(self.client, example_spec(max_steps=2)).name)
+        self.assertEqual(after.state, job_pb2.JOB_STATE_SUCCEEDED, after)
+
+    def test_paths(self):
+        link = self.daemon.work / "link"
+        link.symlink_to("/etc")
+        for path in ("/etc/passwd", str(self.daemon.work / "../../etc/passwd"),
+                     str(link / "passwd")):
+            with self.subTest(path=path):
+                spec = example_spec()
+                spec.data.paths[0] = path
+                self.check(spec, ("PATH_NOT_ALLOWED",), "data.paths[0]")
+        missing, present = example_spec(), example_spec()
+        missing.data.paths[0] = "/etc/no-such-file"
+        present.data.paths[0] = "/etc/passwd"
+        self.assertEqual(self.refused(missing)[2].replace("no-such-file", "X"),
+                         self.refused(present)[2].replace("passwd", "X"),
+                         "a refusal does not tell what exists outside")
+
+    def test_data(self):
+        empty = self.daemon.work / "empty.txt"
+        empty.write_text("")
+        os.mkfifo(self.daemon.work / "fifo")
+        for path, words in ((empty, ["empty.txt"]), (self.daemon.work / "fifo", ["fifo"]),
+                            (self.daemon.work / "none.txt", ["none.txt"]),
+                            (self.daemon.work, [str(self.daemon.work)])):
+            with self.subTest(path=path):
+                spec = example_spec()
+                spec.data.paths[0] = str(path)
+                self.check(spec, ("DATA_INVALID",), *words)
+
+    def test_memory(self):
+        spec = example_spec()
+        spec.limits.host_memory_bytes = 1 << 20
+        spec.output.directory = str(self.daemon.work / "never")
+        code, info, message = self.refused(spec)
+        self.assertEqual(info.reason, "HOST_MEMORY_INSUFFICIENT", message)
+        self.assertEqual(code, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        self.assertGreater(int(info.metadata["needed_bytes"]), 1 << 20)
+        self.assertIn("usable_bytes", info.metadata)
+        self.assertIn("limit_source", info.metadata)
+
+    def test_spec(self):
+        spec = example_spec()
+        spec.batch.tokens_per_step = 500
+        self.check(spec, ("SPEC_INVALID",), "batch.tokens_per_step", "500", "64")
+        spec = example_spec()
+        spec.precision.compute = job_spec_pb2.COMPUTE_TYPE_BFLOAT16
+        self.check(spec, ("FEATURE_UNSUPPORTED",), "precision.compute", "float32")
+
+    def test_job_files(self):
+        job = (EXAMPLE / "job.yaml").read_text()
+        for good in ("3e-3", "3.0e-3", "'3e-3'", "3E-03", ".003"):
+            path = self.daemon.work / "job.yaml"
+            path.write_text(job.replace("3e-3", good))
+            with self.subTest(learning_rate=good):
+                result = cli(self.daemon, "submit", path, "-o", "json", "--validate-only",
+                             "--set", f"model.random.config_path={EXAMPLE}/config.json",
+                             "--set", f"data.paths=[{EXAMPLE}/text.txt]")
+                self.assertEqual(load_json(result)["train"]["optimizer"]["learningRate"], 0.003)
+        rows = [("learning_rate: 3e-3", f"learning_rate: {bad}", "optimizer.learning_rate")
+                for bad in ("3,0e-3", "nan", ".inf", "1_000", "010", "-1e-5", "1e5")]
+        rows += [("max_steps: 60", "max_steps: 1_000", "schedule.max_steps"),
+                 ("max_steps: 60", "max_steps: 010", "schedule.max_steps"),
+                 ("sequence_length: 64", "sequence_lenght: 64", 'did you mean "sequence_length"'),
+                 ("seed: 7", "seed: 7\nseed: 8", "twice")]
+        for old, new, says in rows:
+            path = self.daemon.work / "bad.yaml"
+            path.write_text(job.replace(old, new))
+            with self.subTest(text=new):
+                result = cli(self.daemon, "submit", path, check=False, cwd=EXAMPLE)
+                self.assertEqual(result.returncode, 78, result)
+                self.assertIn(says, result.stderr)
+                self.assertEqual(result.stdout, "")
+        self.assertEqual(len(self.client.jobs.ListJobs(job_pb2.ListJobsRequest()).jobs), 0)
+
+
+class CommandLineTest(DaemonTest):
+    def test_life_of_a_job(self):
+        out = self.daemon.work / "out"
+        result = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--job-id", "by-hand", "--follow",
+                     "--set", "schedule.max_steps=20")
+        self.assertEqual(result.stdout, "jobs/by-hand\n")
+        self.assertIn("jobs/by-hand succeeded", result.stderr)
+        self.assertNotIn("\x1b", result.stderr, "no terminal, no escape sequences")
+        self.assertEqual(len(load_json(cli(self.daemon, "jobs", "-o", "json"))["jobs"]), 1)
+        self.assertEqual(load_json(cli(self.daemon, "show", "by-hand", "-o", "json"))["state"],
+                         "JOB_STATE_SUCCEEDED")
+        self.assertIn("learning_rate: 0.003", cli(self.daemon, "show", "by-hand").stdout)
+        points = load_json(cli(self.daemon, "metrics", "by-hand", "-o", "json"))["points"]
+        self.assertEqual(len([p for p in points if "evaluation" not in p]), 20)
+        self.assertIn("step 20/20", cli(self.daemon, "logs", "by-hand").stdout)
+        self.assertIn("step 20 ", cli(self.daemon, "watch", "by-hand").stdout)
+        self.assertIn("jobs/by-hand/checkpoints/20", cli(self.daemon, "checkpoints", "by-hand").stdout)
+        cli(self.daemon, "export", "by-hand", out, "--wait")
+        self.assertTrue((out / "model.safetensors").is_file())
+        self.assertIn("cpu", cli(self.daemon, "info").stdout)
+        self.assertIn("by-hand", cli(self.daemon, "completion", "--jobs").stdout)
+        cli(self.daemon, "delete", "by-hand")
+        self.assertEqual(cli(self.daemon, "show", "by-hand", check=False).returncode, 4)
+        self.assertTrue((out / "model.safetensors").is_file(), "an export outlives its job")
+
+    def test_resolved_spec_is_a_job_file(self):
+        shown = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--validate-only", "-o", "yaml")
+        lines = shown.stdout.splitlines()
+        start = lines.index("train:") + 1
+        train = []
+        for line in lines[start:]:
+            if not line.startswith("  "):
+                break
+            train.append(line[2:])
+        path = self.daemon.work / "resolved.yaml"
+        path.write_text("\n".join(train) + "\n")
+        again = cli(self.daemon, "submit", path, "--validate-only", "-o", "yaml")
+        self.assertEqual(again.stdout, shown.stdout)
+
+    def test_exit_codes(self):
+        self.assertEqual(cli(self.daemon, "show", "no-such-job", check=False).returncode, 4)
+        self.assertEqual(cli(self.daemon, "frobnicate", check=False).returncode, 2)
+        self.assertEqual(cli(self.daemon, "submit", "/no/such/file", check=False).returncode, 2)
+        self.assertEqual(cli(self.daemon, "--help", check=False).returncode, 0)
+        self.assertEqual(
+            cli(self.daemon, "jobs", check=False,
+                endpoint=str(self.daemon.directory / "nobody")).returncode, 3)
+        error = cli(self.daemon, "show", "no-such-job", "-o", "json", check=False).stderr
+        self.assertIn('"reason": "JOB_NOT_FOUND"', error)
+        self.assertEqual(
+            cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--set", "limits.host_memory_bytes=9",
+                check=False).returncode, 6)
+        name = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "-q", "--set",
+                   "schedule.max_steps=100000").stdout.strip()
+        self.client.wait_for_step(name, 1)
+        cli(self.daemon, "cancel", name, "--wait")
+        self.assertEqual(cli(self.daemon, "watch", name, check=False).returncode, 10)
+
+    def test_ctrl_c_leaves_the_job_running(self):
+        process = subprocess.Popen(
+            [harness.BIN / "penstock", "--endpoint", self.daemon.socket, "submit",
+             EXAMPLE / "job.yaml", "--follow", "--set", "schedule.max_steps=100000"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        name = process.stdout.readline().strip()
+        self.client.wait_for_step(name, 2)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=harness.DEADLINE)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(f"penstock watch {name}", stderr)
+        self.assertEqual(self.client.get(name).state, job_pb2.JOB_STATE_RUNNING)
+
+    def test_following_survives_a_restart_of_the_daemon(self):
+        process = subprocess.Popen(
+            [harness.BIN / "penstock", "--endpoint", self.daemon.socket, "watch"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        follower = subprocess.Popen(
+            [harness.BIN / "penstock", "--endpoint", self.daemon.socket, "submit",
+             EXAMPLE / "job.yaml", "--follow", "--set", "schedule.max_steps=300"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        name = follower.stdout.readline().strip()
+        self.client.wait_for_step(name, 3)
+        self.daemon.kill()
+        self.restart()
+        _, stderr = follower.communicate(timeout=harness.DEADLINE)
+        self.assertEqual(follower.returncode, 0, stderr)
+        self.assertIn("succeeded", stderr)
+        self.assertIsNone(process.poll(), "watching all jobs goes on too")
+
+
+class RunTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="penstock-run-test-", dir="/tmp")
+        self.addCleanup(self.directory.cleanup)
+        self.path = pathlib.Path(self.directory.name)
+        self.environment = dict(os.environ, TMPDIR=self.directory.name)
+
+    def command(self, *arguments):
+        return [harness.BIN / "penstock", "run", EXAMPLE / "job.yaml", *arguments]
+
+    def test_runs_one_job_and_cleans_up(self):
+        result = subprocess.run(
+            self.command("--set", "schedule.max_steps=10", "--set",
+                         f"output.directory={self.path}/out"),
+            env=self.environment, capture_output=True, text=True, timeout=harness.DEADLINE)
+        self.assertEqual(result.returncode, 0, result)
+        self.assertIn(f"{self.path}/out", result.stdout)
+        self.assertTrue((self.path / "out" / "model.safetensors").is_file())
+        self.assertEqual([p.name for p in self.path.iterdir()], ["out"], "no state left")
+
+    def test_refused_job_exits_78_and_leaves_nothing(self):
+        result = subprocess.run(self.command("--set", "optimizer.learning_rate=-1"),
+                                env=self.environment, capture_output=True, text=True,
+                                timeout=harness.DEADLINE)
+        self.assertEqual(result.returncode, 78, result)
+        self.assertEqual(list(self.path.iterdir()), [])
+
+    def interrupted(self, number):
+        state = self.path / "state"
+        process = subprocess.Popen(
+            self.command("--state-dir", state, "--set", "schedule.max_steps=100000"),
+            env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        deadline = time.monotonic() + harness.DEADLINE
+        while not list(state.glob("jobs/*/metrics.seg")):
+            self.assertLess(time.monotonic(), deadline)
+            self.assertIsNone(process.poll())
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.send_signal(number)
+        _, stderr = process.communicate(timeout=harness.DEADLINE)
+        self.assertIn("saves a checkpoint first", stderr)
+        self.assertTrue(list(state.glob("jobs/*/checkpoints/*")), stderr)
+        return process.returncode
+
+    def test_sigterm_saves_and_asks_to_be_requeued(self):
+        self.assertEqual(self.interrupted(signal.SIGTERM), 75)
+
+    def test_ctrl_c_saves_and_is_a_cancel(self):
+        self.assertEqual(self.interrupted(signal.SIGINT), 10)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
