@@ -1,6 +1,8 @@
 #include "server/store/sqlite.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include <utility>
 
@@ -10,6 +12,9 @@
 namespace penstock::server {
 
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path) {
+  // SQLite makes files for everybody to read; it gives its WAL the mode of the database.
+  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd >= 0) close(fd);
   sqlite3* raw = nullptr;
   const int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX |
                     SQLITE_OPEN_NOFOLLOW | SQLITE_OPEN_EXRESCODE;

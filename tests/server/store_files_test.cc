@@ -87,7 +87,9 @@ TEST(SegmentFileTest, NoBitFlipIsTakenForARecord) {
     WriteBytes(path, flipped);
     const std::vector<std::string> records = Records(path);
     EXPECT_LT(records.size(), 2u) << "bit " << bit;
-    if (!records.empty()) EXPECT_EQ(records[0], "first");
+    if (!records.empty()) {
+      EXPECT_EQ(records[0], "first");
+    }
   }
 }
 

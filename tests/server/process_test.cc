@@ -1,0 +1,280 @@
+// A daemon process that is signalled, killed and started again, with fake workers.
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "server/store/job_state.h"
+#include "tests/server/test_support.h"
+
+namespace penstock::server {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+using testing::HasSubstr;
+
+// penstock_test_daemon as a child.
+class DaemonProcess {
+ public:
+  DaemonProcess(const TestDirectory& directory, std::vector<std::string> flags = {})
+      : log_(directory.path() + "/daemon.log") {
+    std::vector<std::string> arguments = {
+        PENSTOCK_TEST_DAEMON, "--state-directory",  directory.state(),
+        "--worker-binary",    PENSTOCK_FAKE_WORKER, "--host-memory-bytes",
+        "1000000000",         "--log-level",        "warning"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, log_.c_str(),
+                                     O_WRONLY | O_CREAT | O_APPEND, 0600);
+    EXPECT_EQ(posix_spawn(&pid_, PENSTOCK_TEST_DAEMON, &actions, nullptr, argv.data(), environ), 0);
+    posix_spawn_file_actions_destroy(&actions);
+  }
+  DaemonProcess(const DaemonProcess&) = delete;
+  DaemonProcess& operator=(const DaemonProcess&) = delete;
+  ~DaemonProcess() {
+    if (pid_ > 0) {
+      Signal(SIGKILL);
+      Wait();
+    }
+  }
+
+  void Signal(int number) const { kill(pid_, number); }
+  // Exit code, or minus the signal.
+  int Wait() {
+    int status = 0;
+    waitpid(std::exchange(pid_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+  }
+  int64_t ResidentBytes() const {
+    std::ifstream statm("/proc/" + std::to_string(pid_) + "/statm");
+    int64_t total = 0, resident = 0;
+    statm >> total >> resident;
+    return resident * sysconf(_SC_PAGESIZE);
+  }
+  std::string Log() const {
+    std::stringstream text;
+    text << std::ifstream(log_).rdbuf();
+    return text.str();
+  }
+
+ private:
+  std::string log_;
+  pid_t pid_ = -1;
+};
+
+void WaitUntilServing(Client& client) {
+  ASSERT_TRUE(client.channel->WaitForConnected(std::chrono::system_clock::now() +
+                                               std::chrono::seconds(20)));
+}
+
+TEST(DaemonProcessTest, ASecondDaemonExits78NamingTheFirst) {
+  TestDirectory directory;
+  DaemonProcess first(directory);
+  Client client(directory.socket());
+  WaitUntilServing(client);
+  DaemonProcess second(directory);
+  EXPECT_EQ(second.Wait(), 78);
+  EXPECT_THAT(second.Log(), HasSubstr("another penstockd has"));
+}
+
+TEST(DaemonProcessTest, ConfigurationsThatCannotBeExit78) {
+  TestDirectory directory;
+  EXPECT_EQ(DaemonProcess(directory, {"--listen", "0.0.0.0:7070"}).Wait(), 78);
+  EXPECT_EQ(DaemonProcess(directory, {"--max-streams", "0"}).Wait(), 78);
+  EXPECT_EQ(DaemonProcess(directory, {"--no-such-flag"}).Wait(), 2);
+}
+
+TEST(DaemonProcessTest, TerminateWaitsForTheRunningJobThenExits0) {
+  TestDirectory directory;
+  DaemonProcess daemon(directory);
+  Client client(directory.socket());
+  WaitUntilServing(client);
+  const std::string name = client.Submit({{"steps", "50"}, {"step_ms", "10"}});
+  client.WaitForState(name, v1::JOB_STATE_RUNNING);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 0);
+  DaemonProcess next(directory);
+  WaitUntilServing(client);
+  EXPECT_EQ(client.Get(name).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(client.Get(name).attempt(), 1);
+}
+
+TEST(DaemonProcessTest, TerminateWithLeaveExits75AndTheNextDaemonAdopts) {
+  TestDirectory directory;
+  DaemonProcess daemon(directory, {"--on-terminate", "leave"});
+  Client client(directory.socket());
+  WaitUntilServing(client);
+  const std::string name = client.Submit({{"steps", "100"}, {"step_ms", "10"}});
+  const std::string queued = client.Submit({{"steps", "2"}});
+  client.WaitForState(name, v1::JOB_STATE_RUNNING);
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(), 75);
+  DaemonProcess next(directory);
+  WaitUntilServing(client);
+  EXPECT_EQ(client.WaitForEnd(name).state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(client.Get(name).attempt(), 1);
+  EXPECT_EQ(client.WaitForEnd(queued).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+// Watches `name` from a connection of its own; a stalled one reads one message and no more.
+class Watchers {
+ public:
+  Watchers(const std::string& socket, const std::string& name, int count) {
+    for (int i = 0; i < count; ++i) {
+      clients_.push_back(std::make_unique<Client>(socket));
+      contexts_.push_back(std::make_unique<grpc::ClientContext>());
+      readers_.push_back(clients_.back()->jobs->WatchJobs(contexts_.back().get(), Watch(name)));
+      if (i % 2 == 0) {
+        threads_.emplace_back([reader = readers_.back().get()] {
+          v1::WatchJobsResponse message;
+          while (reader->Read(&message)) {
+          }
+        });
+      } else {
+        v1::WatchJobsResponse message;
+        readers_.back()->Read(&message);
+      }
+    }
+  }
+  ~Watchers() {
+    for (auto& context : contexts_) context->TryCancel();
+    threads_.clear();
+    for (auto& reader : readers_) reader->Finish();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Client>> clients_;
+  std::vector<std::unique_ptr<grpc::ClientContext>> contexts_;
+  std::vector<std::unique_ptr<grpc::ClientReader<v1::WatchJobsResponse>>> readers_;
+  std::vector<std::jthread> threads_;
+};
+
+TEST(DaemonProcessTest, AHundredWatchersOfWhichHalfStallNeitherSlowTheJobNorGrowTheDaemon) {
+  TestDirectory directory;
+  DaemonProcess daemon(directory);
+  Client client(directory.socket());
+  WaitUntilServing(client);
+  const Labels labels = {{"steps", "400"}, {"step_ms", "5"}, {"log_lines", "2000"}};
+  const auto run = [&](int watchers, int64_t* growth) {
+    const std::string name = client.Submit(labels);
+    const Watchers watching(directory.socket(), name, watchers);
+    const int64_t before = daemon.ResidentBytes();
+    const auto start = Clock::now();
+    EXPECT_EQ(client.WaitForEnd(name).state(), v1::JOB_STATE_SUCCEEDED);
+    *growth = daemon.ResidentBytes() - before;
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  };
+  int64_t growth = 0;
+  const double alone = run(0, &growth);
+  const double watched = run(100, &growth);
+  // A worker that a watcher could block would not end at all; the ratio only bounds the rest on a
+  // busy machine.
+  EXPECT_LT(watched, 4 * alone + 5);
+  EXPECT_LT(growth, int64_t{48} << 20);
+}
+
+// Submits with request ids, again after lost replies, until told to stop; keeps what was
+// acknowledged.
+class Submitter {
+ public:
+  Submitter(const std::string& socket, int number) : client_(socket), number_(number) {
+    thread_ = std::jthread([this](std::stop_token stop) {
+      for (int i = 0; !stop.stop_requested(); ++i) {
+        Submit("req-" + std::to_string(number_) + "-" + std::to_string(i), stop);
+        std::this_thread::sleep_for(milliseconds(120));
+      }
+    });
+  }
+  std::map<std::string, std::string> Finish() {
+    thread_.request_stop();
+    thread_.join();
+    return acknowledged_;
+  }
+
+ private:
+  void Submit(const std::string& id, const std::stop_token& stop) {
+    v1::CreateJobRequest request = MakeRequest({{"steps", "3"}, {"step_ms", "8"}});
+    request.mutable_spec()->mutable_limits()->set_max_attempts(1);
+    request.set_request_id(id);
+    while (!stop.stop_requested()) {
+      v1::Job job;
+      const grpc::Status status = client_.Create(request, &job);
+      if (status.ok()) {
+        acknowledged_[id] = job.name();
+        return;
+      }
+      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+      std::this_thread::sleep_for(milliseconds(10));
+    }
+  }
+
+  Client client_;
+  const int number_;
+  std::map<std::string, std::string> acknowledged_;
+  std::jthread thread_;
+};
+
+TEST(DaemonProcessTest, KilledFiftyTimesUnderLoadItLosesNoJobAndRunsNoneTwiceAtOnce) {
+  TestDirectory directory;
+  constexpr int kKills = 50;
+  std::mt19937 random(20240517);
+  std::vector<std::unique_ptr<Submitter>> submitters;
+  for (int i = 0; i < 3; ++i) {
+    submitters.push_back(std::make_unique<Submitter>(directory.socket(), i));
+  }
+  for (int i = 0; i < kKills; ++i) {
+    DaemonProcess daemon(directory);
+    Client client(directory.socket());
+    WaitUntilServing(client);
+    std::this_thread::sleep_for(milliseconds(random() % 400));
+    daemon.Signal(SIGKILL);
+    ASSERT_EQ(daemon.Wait(), -SIGKILL) << daemon.Log();
+  }
+  DaemonProcess daemon(directory);
+  Client client(directory.socket());
+  WaitUntilServing(client);
+  std::map<std::string, std::string> acknowledged;
+  for (auto& submitter : submitters) acknowledged.merge(submitter->Finish());
+  EXPECT_GT(acknowledged.size(), 30u);
+
+  std::set<std::string> names;
+  for (const auto& [id, name] : acknowledged) {
+    EXPECT_TRUE(names.insert(name).second) << name << " answers two requests";
+    // Each is known and comes to its end: max_attempts is 1, so a job that lost its worker to
+    // anything would be FAILED.
+    EXPECT_EQ(client.WaitForEnd(name).state(), v1::JOB_STATE_SUCCEEDED);
+    EXPECT_FALSE(fs::exists(directory.state() + "/" + name + "/OVERLAP"));
+    v1::WatchJobsRequest request = Watch(name);
+    uint64_t sequence = 0;
+    std::vector<int64_t> steps;
+    for (const auto& message : ReadAll(client, request)) {
+      if (message.has_state_changed()) {
+        EXPECT_EQ(message.state_changed().sequence(), ++sequence);
+      }
+      if (message.has_metrics()) steps.push_back(message.metrics().step());
+    }
+    EXPECT_EQ(steps, (std::vector<int64_t>{1, 2, 3})) << name;
+  }
+  EXPECT_EQ(client.WaitForEnd(client.Submit({{"steps", "1"}})).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
+}  // namespace
+}  // namespace penstock::server
