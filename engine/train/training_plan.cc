@@ -85,10 +85,15 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   const int64_t elements = model.layout.total_size();
   const int64_t sequence = config.batch.sequence_length;
   const int64_t windows = EstimateWindows(data_bytes, sequence);
-  std::vector<MemoryPlanSummary::Entry> store = {{"process", kProcessBytes},
-                                                 {"master weights", elements * 4},
-                                                 {"optimizer state", elements * 8},
-                                                 {"host gradients", elements * 4}};
+  int64_t side_file_bytes = 0;
+  for (const SideFile& file : model.source.side_files) {
+    side_file_bytes += static_cast<int64_t>(file.content.size());
+  }
+  std::vector<MemoryPlanSummary::Entry> store = {
+      {"process and side files", kProcessBytes + side_file_bytes},
+      {"master weights", elements * 4},
+      {"optimizer state", elements * 8},
+      {"host gradients", elements * 4}};
   std::vector<MemoryPlanSummary::Entry> train = store;
   for (auto& entry : ArenaEntries(program, plan.policy)) train.push_back(std::move(entry));
   train.push_back(
@@ -257,9 +262,11 @@ absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config) {
     bytes += info.st_size;
   }
   if (bytes == 0) {
-    return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid,
-                 absl::StrCat("the data files are empty (", paths.size(),
-                              " files, 0 bytes); give files with text or token ids"));
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kDataInvalid,
+        absl::StrCat("the data files are empty (", paths.front(), " and ", paths.size() - 1,
+                     " more, 0 bytes); give files with text or token ids"),
+        {{"path", paths.front()}});
   }
   return bytes;
 }

@@ -15,6 +15,7 @@
 #include "server/spec/convert.h"
 #include "server/spec/job_spec.h"
 #include "server/status_proto.h"
+#include "server/store/log_file.h"
 
 namespace penstock::server {
 namespace {
@@ -57,10 +58,15 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes) {
   return failed == 0 ? absl::OkStatus() : SystemError(directory, "cannot be synced");
 }
 
+// Messages quote file names and file contents, which need not be UTF-8; strings of a proto must be,
+// or nobody could read the outcome.
 internal::AttemptOutcome Failed(const absl::Status& status) {
+  ErrorMetadata metadata = MetadataOf(status);
+  for (auto& [key, value] : metadata) value = ValidUtf8(value);
   internal::AttemptOutcome outcome;
   outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
-  *outcome.mutable_error() = ToStatusProto(status);
+  *outcome.mutable_error() = ToStatusProto(
+      Error(status.code(), ReasonOf(status), ValidUtf8(std::string(status.message())), metadata));
   return outcome;
 }
 

@@ -161,6 +161,30 @@ class Daemon:
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
+class HeadersFinder:
+    """Walks the HTTP/2 frames of one direction: replies begin with a HEADERS frame, what merely keeps
+    a connection going has none."""
+
+    def __init__(self):
+        self.head, self.skip = b"", 0
+
+    def found_in(self, data):
+        found = False
+        while data:
+            if self.skip:
+                taken = min(self.skip, len(data))
+                self.skip -= taken
+                data = data[taken:]
+                continue
+            taken = 9 - len(self.head)
+            self.head += data[:taken]
+            data = data[taken:]
+            if len(self.head) == 9:
+                found |= self.head[3] == 1
+                self.skip, self.head = int.from_bytes(self.head[:3], "big"), b""
+        return found
+
+
 class LossyProxy:
     """Forwards a unix socket. While `losing`, what the server answers is dropped and the connection
     cut: the request has arrived, its reply never does."""
@@ -190,10 +214,10 @@ class LossyProxy:
             threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
 
     def _pump(self, source, sink, is_reply):
+        headers = HeadersFinder()
         try:
             while data := source.recv(65536):
-                # A reply to a call is more than the frames that acknowledge settings and windows.
-                if is_reply and self.losing and len(data) > 60:
+                if is_reply and headers.found_in(data) and self.losing:
                     self.lost += 1
                     break
                 sink.sendall(data)
@@ -204,6 +228,9 @@ class LossyProxy:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+        if is_reply:
+            source.close()
+            sink.close()
 
     def close(self):
         self.listener.close()

@@ -81,8 +81,12 @@ class DaemonProcess {
 };
 
 void WaitUntilServing(Client& client) {
-  ASSERT_TRUE(client.channel->WaitForConnected(std::chrono::system_clock::now() +
-                                               std::chrono::seconds(20)));
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  v1::GetServerInfoResponse info;
+  const grpc::Status status = client.admin->GetServerInfo(&context, {}, &info);
+  ASSERT_TRUE(status.ok()) << status.error_message();
 }
 
 TEST(DaemonProcessTest, ASecondDaemonExits78NamingTheFirst) {
