@@ -53,7 +53,7 @@ class FakeWorker {
     identity_.set_start_ticks(self.start_ticks);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
     stub_ = internal::WorkerService::NewStub(grpc::CreateCustomChannel(
         "unix:" + assignment_.daemon_socket(), grpc::InsecureChannelCredentials(), arguments));
