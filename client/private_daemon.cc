@@ -10,7 +10,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,7 +22,7 @@
 namespace penstock::client {
 namespace {
 
-constexpr size_t kLogTailBytes = 2000;
+constexpr size_t kMaxLineBytes = 2000;
 
 absl::Status StartError(const std::string& what) {
   return Error(absl::StatusCode::kUnavailable, reason::kServerUnreachable,
@@ -107,10 +107,12 @@ bool PrivateDaemon::HasEnded() {
 absl::Status PrivateDaemon::CheckAlive() {
   if (!HasEnded()) return absl::OkStatus();
   std::ifstream file(absl::StrCat(state_directory_, "/penstockd.log"));
-  std::string log((std::istreambuf_iterator<char>(file)), {});
-  if (log.size() > kLogTailBytes) log = log.substr(log.size() - kLogTailBytes);
+  std::string line, last;
+  while (std::getline(file, line)) {
+    if (!line.empty()) last = line.substr(0, kMaxLineBytes);
+  }
   return Error(absl::StatusCode::kFailedPrecondition, reason::kServerUnreachable,
-               absl::StrCat("the private penstockd has ended: ", log));
+               absl::StrCat("the private penstockd has ended: ", last));
 }
 
 void PrivateDaemon::Stop(absl::Duration limit) {

@@ -30,7 +30,7 @@ class PrivateDaemon {
 
   Endpoint endpoint() const;
   pid_t pid() const { return pid_; }  // 0 once it has ended
-  // FailedPrecondition with the last lines of its log if the daemon has ended.
+  // FailedPrecondition with the last line of its log if the daemon has ended.
   absl::Status CheckAlive();
   // SIGTERM, then SIGKILL after `limit`.
   void Stop(absl::Duration limit);

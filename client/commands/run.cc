@@ -5,7 +5,11 @@
 // last finished step; SIGTERM then exits with 75, "requeue". A state directory of our own making is
 // removed only if nothing is lost with it: the job succeeded and its model was exported.
 
+#include <sys/stat.h>
+
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -40,12 +44,16 @@ struct RunOptions {
 class StateDirectory {
  public:
   static absl::StatusOr<std::unique_ptr<StateDirectory>> Create(const std::string& wanted) {
-    std::error_code error;
     if (!wanted.empty()) {
-      std::filesystem::create_directories(wanted, error);
+      const std::filesystem::path path = AbsolutePath(wanted);
+      std::error_code error;
+      std::filesystem::create_directories(path.parent_path(), error);
       if (error) return Failure(wanted, error.message());
-      return std::unique_ptr<StateDirectory>(
-          new StateDirectory(AbsolutePath(wanted), Kind::kGiven));
+      // The daemon takes no directory that others can look into.
+      if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+        return Failure(wanted, std::strerror(errno));
+      }
+      return std::unique_ptr<StateDirectory>(new StateDirectory(path.string(), Kind::kGiven));
     }
     // Short: the path of a unix socket lies beneath and has 107 bytes at most.
     std::string pattern =

@@ -34,7 +34,7 @@ class TempDirTest : public ::testing::Test {
   void SetUp() override {
     std::string pattern = ::testing::TempDir() + "/penstock-client-XXXXXX";
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    directory_ = pattern;
+    directory_ = std::filesystem::canonical(pattern).string();
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
   void Write(const std::string& name, const std::string& text) {

@@ -396,13 +396,13 @@ class BadInputTest(DaemonTest):
 
     def test_job_files(self):
         job = (EXAMPLE / "job.yaml").read_text()
+        paths = ["--set", f"model.random.config_path={EXAMPLE}/config.json",
+                 "--set", f"data.paths=[{EXAMPLE}/text.txt]"]
         for good in ("3e-3", "3.0e-3", "'3e-3'", "3E-03", ".003"):
             path = self.daemon.work / "job.yaml"
             path.write_text(job.replace("3e-3", good))
             with self.subTest(learning_rate=good):
-                result = cli(self.daemon, "submit", path, "-o", "json", "--validate-only",
-                             "--set", f"model.random.config_path={EXAMPLE}/config.json",
-                             "--set", f"data.paths=[{EXAMPLE}/text.txt]")
+                result = cli(self.daemon, "submit", path, "-o", "json", "--validate-only", *paths)
                 self.assertEqual(load_json(result)["train"]["optimizer"]["learningRate"], 0.003)
         rows = [("learning_rate: 3e-3", f"learning_rate: {bad}", "optimizer.learning_rate")
                 for bad in ("3,0e-3", "nan", ".inf", "1_000", "010", "-1e-5", "1e5")]
@@ -414,7 +414,7 @@ class BadInputTest(DaemonTest):
             path = self.daemon.work / "bad.yaml"
             path.write_text(job.replace(old, new))
             with self.subTest(text=new):
-                result = cli(self.daemon, "submit", path, check=False, cwd=EXAMPLE)
+                result = cli(self.daemon, "submit", path, *paths, check=False)
                 self.assertEqual(result.returncode, 78, result)
                 self.assertIn(says, result.stderr)
                 self.assertEqual(result.stdout, "")
@@ -551,7 +551,8 @@ class RunTest(unittest.TestCase):
             time.sleep(0.05)
         time.sleep(0.3)
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=harness.DEADLINE)
+        stdout, stderr = process.communicate(timeout=harness.DEADLINE)
+        self.assertEqual(stdout, "", "nothing was exported")
         self.assertIn("saves a checkpoint first", stderr)
         self.assertTrue(list(state.glob("jobs/*/checkpoints/*")), stderr)
         return process.returncode
