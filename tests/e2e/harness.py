@@ -143,20 +143,30 @@ class Daemon:
         text = (self.state / "jobs" / job_id / "worker.lock").read_text()
         return int(text.split()[0].split("=")[1])
 
+    def workers(self):
+        """Pids of all workers of this state directory, whose path is in their command lines."""
+        pids = []
+        for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if len(words) > 2 and words[2].startswith(bytes(self.state) + b"/"):
+                pids.append(int(path.parent.name))
+        return pids
+
     def close(self):
         """Ends the daemon and every worker it left, and removes all files."""
         if self.alive():
             self.process.kill()
             self.process.wait()
-        for lock in self.state.glob("jobs/*/worker.lock"):
-            try:
-                pid = int(lock.read_text().split()[0].split("=")[1])
-                # Only if it still is the worker: pids are used again.
-                command = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-                if str(self.state).encode() in command:
+        while workers := self.workers():
+            for pid in workers:
+                try:
                     os.kill(pid, signal.SIGKILL)
-            except (OSError, ValueError, IndexError):
-                pass
+                except ProcessLookupError:
+                    pass
+            time.sleep(0.02)
         self.log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 

@@ -98,7 +98,7 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   const TrainConfig& config = resolved->config;
   EXPECT_EQ(std::get<ModelFromDirectory>(config.model).path, root_ + "/model");
-  EXPECT_EQ(config.data.packing, PackingMode::kPadded);
+  EXPECT_EQ(config.data.packing, Packing::kPadded);
   EXPECT_EQ(config.batch.micro_batch_tokens, 512);
   EXPECT_EQ(config.batch.save_level, SaveLevel::kInput);
   EXPECT_EQ(config.schedule.shape, ScheduleShape::kLinear);
@@ -285,7 +285,7 @@ TEST_F(JobSpecTest, CodesSayWhatKindOfRefusalItIs) {
 
 TEST_F(JobSpecTest, PathsMayNotLeaveTheRootsBySymlinksOrDots) {
   std::filesystem::create_symlink("/etc", root_ + "/link");
-  for (const std::string path :
+  for (const std::string& path :
        {root_ + "/link/passwd", root_ + "/../etc/passwd", root_ + "/link", std::string("/")}) {
     v1::JobSpec spec = Minimal();
     spec.mutable_data()->set_paths(0, path);

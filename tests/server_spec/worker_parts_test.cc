@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -241,15 +242,34 @@ TEST_F(ReporterTest, SigtermIsAWishToStop) {
   EXPECT_EQ(observer.Ask(), Wish::kStop);
 }
 
-using ReporterDeathTest = ReporterTest;
+// The child of a death test runs this program again and ends without clean-up, so it must work in
+// the directory of its parent.
+constexpr char kParentDirectory[] = "PENSTOCK_DEATH_TEST_DIRECTORY";
+
+class ReporterDeathTest : public TempDirTest {
+ protected:
+  void SetUp() override {
+    if (const char* directory = std::getenv(kParentDirectory)) {
+      directory_ = directory;
+      return;
+    }
+    TempDirTest::SetUp();
+    setenv(kParentDirectory, directory_.c_str(), 1);
+  }
+  void TearDown() override {
+    unsetenv(kParentDirectory);
+    TempDirTest::TearDown();
+  }
+};
 
 TEST_F(ReporterDeathTest, ExitCommandEndsTheProcessAtOnce) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
   EXPECT_EXIT(
       {
-        FakeDaemon daemon(Socket());
+        auto journal = EventJournal::Create(directory_ + "/journal.seg");
+        FakeDaemon daemon(directory_ + "/w.sock");
         daemon.SetCommand(internal::WORKER_COMMAND_EXIT);
-        Reporter reporter(Socket(), identity_, journal_.get());
+        Reporter reporter(directory_ + "/w.sock", internal::WorkerIdentity(), journal->get());
         absl::SleepFor(absl::Seconds(60));
       },
       ::testing::ExitedWithCode(0), "");
