@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::Duration kLiveInterval = absl::Milliseconds(100);
 constexpr absl::Duration kPlainInterval = absl::Seconds(10);
-constexpr int kBarWidth = 20;
+constexpr int kBarWidth = 12;  // all of a line fits 80 columns
 constexpr int kPlainWidth = 200;
 constexpr char kClearLine[] = "\r\x1b[2K";
 
@@ -46,15 +46,15 @@ std::string TrainingText(const v1::JobProgress& progress) {
   } else {
     absl::StrAppend(&text, "step ", progress.step());
   }
-  if (progress.step() > 0) absl::StrAppend(&text, "  loss ", FormatLoss(progress.loss()));
+  if (progress.step() > 0) absl::StrAppend(&text, " loss ", FormatLoss(progress.loss()));
   if (progress.validation_loss() > 0) {
-    absl::StrAppend(&text, "  validation ", FormatLoss(progress.validation_loss()));
+    absl::StrAppend(&text, " val ", FormatLoss(progress.validation_loss()));
   }
   if (progress.tokens_per_second() > 0) {
-    absl::StrAppend(&text, "  ", FormatCount(progress.tokens_per_second()), " tokens/s");
+    absl::StrAppend(&text, " ", FormatCount(progress.tokens_per_second()), " tok/s");
   }
   if (progress.remaining_seconds() > 0) {
-    absl::StrAppend(&text, "  ETA ", FormatDuration(progress.remaining_seconds()));
+    absl::StrAppend(&text, " ETA ", FormatDuration(progress.remaining_seconds()));
   }
   return text;
 }
@@ -79,9 +79,9 @@ std::string ProgressText(const v1::Job& job, int width) {
     default:
       text = TrainingText(progress);
       if (progress.phase() > v1::JOB_PHASE_TRAIN) {
-        absl::StrAppend(&text, "  (", PhaseName(progress.phase()), ")");
+        absl::StrAppend(&text, " (", PhaseName(progress.phase()), ")");
       }
-      if (job.state() == v1::JOB_STATE_CANCELLING) absl::StrAppend(&text, "  (cancelling)");
+      if (job.state() == v1::JOB_STATE_CANCELLING) absl::StrAppend(&text, " (cancelling)");
   }
   text = Printable(text);
   if (static_cast<int>(text.size()) > width) text.resize(static_cast<size_t>(std::max(width, 0)));

@@ -1,5 +1,6 @@
 #include "client/commands/follow_job.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -44,13 +45,20 @@ class JobFollower {
     lost_ = false;
     if (event.has_state_changed()) {
       job_ = event.state_changed().job();
-      view_.Announce(StateText(job_));
+      last_poll_ = absl::InfinitePast();
+      // How the job ended is said once, after the live line.
+      if (job_.state() < v1::JOB_STATE_SUCCEEDED) view_.Announce(StateText(job_));
     } else if (event.has_checkpoint_saved()) {
       const v1::Checkpoint& checkpoint = event.checkpoint_saved().checkpoint();
       view_.Announce(absl::StrCat("checkpoint ", checkpoint.name(), " saved"));
     } else if (event.has_metrics() && event.metrics().has_evaluation()) {
       view_.Announce(absl::StrCat("evaluation after step ", event.metrics().step(), ": loss ",
                                   FormatLoss(event.metrics().evaluation().loss())));
+    } else if (event.has_metrics()) {
+      v1::JobProgress& progress = *job_.mutable_progress();
+      progress.set_step(std::max(progress.step(), event.metrics().step()));
+      progress.set_loss(event.metrics().loss());
+      progress.set_tokens_per_second(event.metrics().tokens_per_second());
     }
   }
 
@@ -61,7 +69,7 @@ class JobFollower {
       if (!options_.on_interrupt(interrupts_.first())) return false;
     }
     if (options_.style == ProgressView::Style::kSilent || lost_) return true;
-    // Events say what happened; how far a phase has come is asked for.
+    // Events say what happened; totals, and how far a phase has come, are asked for.
     if (absl::Now() - last_poll_ >= kPollInterval) {
       last_poll_ = absl::Now();
       if (absl::StatusOr<v1::Job> job = client_.GetJob(job_.name()); job.ok()) {

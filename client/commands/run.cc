@@ -19,7 +19,6 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow_job.h"
@@ -130,11 +129,8 @@ ExitCode RunJob(const Context& context, RpcClient& client, const v1::JobSpec& sp
   ExitCode code = FollowJob(context, client, name, interrupts, options);
   const absl::StatusOr<v1::Job> job = client.GetJob(name);
   if (!job.ok() || code != ExitCode::kOk || spec.output().directory().empty()) state.Keep();
-  if (job.ok()) {
-    context.Print(*job, [&] {
-      return job->artifacts().empty() ? std::string()
-                                      : absl::StrCat(absl::StrJoin(job->artifacts(), "\n"), "\n");
-    });
+  if (job.ok() && context.format != Format::kTable) {
+    PrintData(FormatMessage(context.format, *job));
   }
   if (code == ExitCode::kCancelled && interrupts.first() == Interrupt::kTerminate) {
     code = ExitCode::kTryAgain;
