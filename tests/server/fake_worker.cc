@@ -53,7 +53,7 @@ class FakeWorker {
     identity_.set_start_ticks(self.start_ticks);
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+    arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
     stub_ = internal::WorkerService::NewStub(grpc::CreateCustomChannel(
         "unix:" + assignment_.daemon_socket(), grpc::InsecureChannelCredentials(), arguments));
@@ -110,7 +110,8 @@ class FakeWorker {
     *request.mutable_identity() = identity_;
     internal::AttachResponse response;
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + milliseconds(500));
     const grpc::Status status = stub_->Attach(&context, request, &response);
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) std::_Exit(0);
     if (!status.ok()) return false;

@@ -81,23 +81,26 @@ class DaemonProcess {
 };
 
 // A channel may first notice that the previous daemon is gone, so one call is not enough.
-void WaitUntilServing(Client& client) {
+void WaitUntilServing(Client& client, const DaemonProcess& daemon) {
   grpc::Status status;
   for (const auto end = Clock::now() + std::chrono::seconds(20); Clock::now() < end;) {
     grpc::ClientContext context;
+    // Without it nobody polls the connection while this loop sleeps, and it never comes about.
+    context.set_wait_for_ready(true);
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(5));
     v1::GetServerInfoResponse info;
     status = client.admin->GetServerInfo(&context, {}, &info);
     if (status.ok()) return;
     std::this_thread::sleep_for(milliseconds(10));
   }
-  FAIL() << status.error_message();
+  FAIL() << status.error_message() << "\n" << daemon.Log();
 }
 
 TEST(DaemonProcessTest, ASecondDaemonExits78NamingTheFirst) {
   TestDirectory directory;
   DaemonProcess first(directory);
   Client client(directory.socket());
-  WaitUntilServing(client);
+  WaitUntilServing(client, first);
   DaemonProcess second(directory);
   EXPECT_EQ(second.Wait(), 78);
   EXPECT_THAT(second.Log(), HasSubstr("another penstockd has"));
@@ -114,13 +117,13 @@ TEST(DaemonProcessTest, TerminateWaitsForTheRunningJobThenExits0) {
   TestDirectory directory;
   DaemonProcess daemon(directory);
   Client client(directory.socket());
-  WaitUntilServing(client);
+  WaitUntilServing(client, daemon);
   const std::string name = client.Submit({{"steps", "50"}, {"step_ms", "10"}});
   client.WaitForState(name, v1::JOB_STATE_RUNNING);
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 0);
   DaemonProcess next(directory);
-  WaitUntilServing(client);
+  WaitUntilServing(client, next);
   EXPECT_EQ(client.Get(name).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(client.Get(name).attempt(), 1);
 }
@@ -129,14 +132,14 @@ TEST(DaemonProcessTest, TerminateWithLeaveExits75AndTheNextDaemonAdopts) {
   TestDirectory directory;
   DaemonProcess daemon(directory, {"--on-terminate", "leave"});
   Client client(directory.socket());
-  WaitUntilServing(client);
+  WaitUntilServing(client, daemon);
   const std::string name = client.Submit({{"steps", "100"}, {"step_ms", "10"}});
   const std::string queued = client.Submit({{"steps", "2"}});
   client.WaitForState(name, v1::JOB_STATE_RUNNING);
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(), 75);
   DaemonProcess next(directory);
-  WaitUntilServing(client);
+  WaitUntilServing(client, next);
   EXPECT_EQ(client.WaitForEnd(name).state(), v1::JOB_STATE_SUCCEEDED);
   EXPECT_EQ(client.Get(name).attempt(), 1);
   EXPECT_EQ(client.WaitForEnd(queued).state(), v1::JOB_STATE_SUCCEEDED);
@@ -179,7 +182,7 @@ TEST(DaemonProcessTest, AHundredWatchersOfWhichHalfStallNeitherSlowTheJobNorGrow
   TestDirectory directory;
   DaemonProcess daemon(directory);
   Client client(directory.socket());
-  WaitUntilServing(client);
+  WaitUntilServing(client, daemon);
   const Labels labels = {{"steps", "400"}, {"step_ms", "5"}, {"log_lines", "2000"}};
   const auto run = [&](int watchers, int64_t* growth) {
     const std::string name = client.Submit(labels);
@@ -223,13 +226,18 @@ class Submitter {
     request.mutable_spec()->mutable_limits()->set_max_attempts(1);
     request.set_request_id(id);
     while (!stop.stop_requested()) {
-      v1::Job job;
-      const grpc::Status status = client_.Create(request, &job);
+      grpc::ClientContext context;
+      context.set_wait_for_ready(true);
+      context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+      v1::CreateJobResponse response;
+      const grpc::Status status = client_.jobs->CreateJob(&context, request, &response);
       if (status.ok()) {
-        acknowledged_[id] = job.name();
+        acknowledged_[id] = response.job().name();
         return;
       }
-      EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
+      EXPECT_THAT(status.error_code(), testing::AnyOf(grpc::StatusCode::UNAVAILABLE,
+                                                      grpc::StatusCode::DEADLINE_EXCEEDED))
+          << status.error_message();
       std::this_thread::sleep_for(milliseconds(10));
     }
   }
@@ -251,14 +259,14 @@ TEST(DaemonProcessTest, KilledFiftyTimesUnderLoadItLosesNoJobAndRunsNoneTwiceAtO
   for (int i = 0; i < kKills; ++i) {
     DaemonProcess daemon(directory);
     Client client(directory.socket());
-    WaitUntilServing(client);
+    WaitUntilServing(client, daemon);
     std::this_thread::sleep_for(milliseconds(random() % 400));
     daemon.Signal(SIGKILL);
     ASSERT_EQ(daemon.Wait(), -SIGKILL) << daemon.Log();
   }
   DaemonProcess daemon(directory);
   Client client(directory.socket());
-  WaitUntilServing(client);
+  WaitUntilServing(client, daemon);
   std::map<std::string, std::string> acknowledged;
   for (auto& submitter : submitters) acknowledged.merge(submitter->Finish());
   EXPECT_GT(acknowledged.size(), 30u);

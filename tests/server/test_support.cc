@@ -59,7 +59,7 @@ Client::Client(const std::string& socket) {
   // Each client a connection of its own, as separate programs have.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 200);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 100);
   channel =
       grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments);
