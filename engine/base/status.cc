@@ -42,9 +42,8 @@ ErrorMetadata MetadataOf(const absl::Status& status) {
 absl::Status Annotate(absl::Status status, std::string_view context) {
   if (status.ok()) return status;
   absl::Status annotated(status.code(), absl::StrCat(View(context), ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
-    annotated.SetPayload(url, value);
-  });
+  status.ForEachPayload(
+      [&](absl::string_view url, const absl::Cord& value) { annotated.SetPayload(url, value); });
   return annotated;
 }
 

@@ -19,9 +19,9 @@ enum class RopeScaling : uint8_t { kNone, kLinear, kLlama3 };
 struct RopeSpec {
   RopeScaling scaling = RopeScaling::kNone;
   double theta = 0;
-  double factor = 1;             // kLinear, kLlama3
-  double low_freq_factor = 1;    // kLlama3
-  double high_freq_factor = 1;   // kLlama3
+  double factor = 1;                   // kLinear, kLlama3
+  double low_freq_factor = 1;          // kLlama3
+  double high_freq_factor = 1;         // kLlama3
   int64_t original_max_positions = 0;  // kLlama3
   bool operator==(const RopeSpec&) const = default;
 };

@@ -65,6 +65,22 @@ absl::Status JobManager::AdmitMemory(const v1::JobPlan& plan) const {
                 {"limit_source", options_.host_memory_limit_source}});
 }
 
+absl::Status JobManager::CheckOutputFree(const std::string& directory,
+                                         const std::string& field) const {
+  if (directory.empty()) return absl::OkStatus();
+  for (const auto& [row, job] : table_.active()) {
+    const v1::Job& other = job->stored.job;
+    const std::string& taken =
+        other.has_train() ? other.train().output().directory() : other.export_().directory();
+    if (taken != directory) continue;
+    return Error(absl::StatusCode::kAlreadyExists, reason::kOutputExists,
+                 absl::StrCat(directory, " is where ", other.name(),
+                              " will write; choose another directory, or wait for that job"),
+                 {{"path", directory}, {"job", other.name()}, {"field", field}});
+  }
+  return absl::OkStatus();
+}
+
 std::string JobManager::NewJobName() {
   // 60 random bits: two jobs of one daemon never meet. Starts with a letter by construction.
   constexpr std::string_view kAlphabet = "abcdefghijkmnpqrstuvwxyz23456789";
@@ -104,6 +120,7 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
   PENSTOCK_RETURN_IF_ERROR(AdmitMemory(planned.plan));
+  PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(planned.spec.output().directory(), "output.directory"));
   v1::CreateJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (!request.validate_only()) {
@@ -135,6 +152,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint"));
   PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
+  PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(directory, "spec.directory"));
   v1::ExportCheckpointResponse response;
   v1::Job& job = *response.mutable_job();
   job = NewJob(NewJobName());

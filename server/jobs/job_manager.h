@@ -86,6 +86,8 @@ class JobManager {
   // HOST_MEMORY_INSUFFICIENT for a plan that never fits.
   absl::Status Admit() const;
   absl::Status AdmitMemory(const v1::JobPlan& plan) const;
+  // No unfinished job will write to the same directory: the later one would lose its work.
+  absl::Status CheckOutputFree(const std::string& directory, const std::string& field) const;
   absl::Status CheckNotInUse(const std::string& job);
   std::string NewJobName();
   v1::Job NewJob(const std::string& name);
