@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
+#include "server/lock_file.h"
 #include "server/store/job_state.h"
 #include "tests/server/test_support.h"
 
@@ -398,7 +399,11 @@ TEST_F(DaemonTest, AWorkerThatDiesWhileTheDaemonIsAwayIsNoticed) {
       client_->Submit({{"steps", "40"}, {"step_ms", "10"}, {"crash_at", "30"}});
   client_->WaitForState(name, v1::JOB_STATE_RUNNING);
   daemon_.reset();
-  std::this_thread::sleep_for(milliseconds(700));
+  const std::string lock = directory_.state() + "/" + name + "/worker.lock";
+  for (int i = 0; i < 3000 && LockHolder(lock)->has_value(); ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  ASSERT_FALSE(LockHolder(lock)->has_value());
   Start();
   const v1::Job job = client_->Get(name);
   EXPECT_EQ(job.state(), v1::JOB_STATE_FAILED);

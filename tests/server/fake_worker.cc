@@ -105,13 +105,13 @@ class FakeWorker {
     std::abort();
   }
 
-  bool Attach() {
+  bool Attach(milliseconds limit) {
     internal::AttachRequest request;
     *request.mutable_identity() = identity_;
     internal::AttachResponse response;
     grpc::ClientContext context;
     context.set_wait_for_ready(true);
-    context.set_deadline(std::chrono::system_clock::now() + milliseconds(500));
+    context.set_deadline(std::chrono::system_clock::now() + limit);
     const grpc::Status status = stub_->Attach(&context, request, &response);
     if (status.error_code() == grpc::StatusCode::FAILED_PRECONDITION) std::_Exit(0);
     if (!status.ok()) return false;
@@ -122,7 +122,7 @@ class FakeWorker {
 
   void AttachOrExit(milliseconds limit) {
     const auto end = Clock::now() + limit;
-    while (!Attach()) {
+    while (!Attach(milliseconds(500))) {
       if (Clock::now() > end) std::_Exit(5);
       std::this_thread::sleep_for(milliseconds(20));
     }
@@ -141,7 +141,7 @@ class FakeWorker {
   }
 
   bool Report() {
-    if (!attached_ && !Attach()) return false;
+    if (!attached_ && !Attach(milliseconds(30))) return false;
     internal::ReportRequest request;
     *request.mutable_identity() = identity_;
     for (const auto& event : pending_) *request.add_events() = event;
