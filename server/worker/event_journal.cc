@@ -58,22 +58,27 @@ void EventJournal::Append(internal::WorkerEvent event) {
   unwritten_.push_back(std::move(event));
 }
 
+namespace {
+
+bool BatchIsFull(size_t events, int64_t bytes) {
+  return static_cast<int64_t>(events) >= kMaxBatchEvents || bytes >= kMaxBatchBytes;
+}
+
+}  // namespace
+
 void EventJournal::FillBatch() {
   int64_t bytes = 0;
   for (const internal::WorkerEvent& event : batch_) {
     bytes += static_cast<int64_t>(event.ByteSizeLong());
   }
-  const auto full = [&] {
-    return static_cast<int64_t>(batch_.size()) >= kMaxBatchEvents || bytes >= kMaxBatchBytes;
-  };
-  while (!full() && reader_ != nullptr) {
+  while (!BatchIsFull(batch_.size(), bytes) && reader_ != nullptr) {
     absl::StatusOr<std::optional<std::string>> record = reader_->Next();
     internal::WorkerEvent event;
     if (!record.ok() || !*record || !event.ParseFromString(**record)) break;
     bytes += static_cast<int64_t>(event.ByteSizeLong());
     batch_.push_back(std::move(event));
   }
-  while (!full() && !unwritten_.empty()) {
+  while (!BatchIsFull(batch_.size(), bytes) && !unwritten_.empty()) {
     // The next in order, or the file still holds what comes before.
     const uint64_t expected = batch_.empty() ? acknowledged_ + 1 : batch_.back().number() + 1;
     if (unwritten_.front().number() != expected) break;
