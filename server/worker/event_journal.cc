@@ -61,7 +61,8 @@ void EventJournal::Append(internal::WorkerEvent event) {
 namespace {
 
 bool BatchIsFull(size_t events, int64_t bytes) {
-  return static_cast<int64_t>(events) >= kMaxBatchEvents || bytes >= kMaxBatchBytes;
+  return static_cast<int64_t>(events) >= EventJournal::kMaxBatchEvents ||
+         bytes >= EventJournal::kMaxBatchBytes;
 }
 
 }  // namespace
