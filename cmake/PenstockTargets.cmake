@@ -3,7 +3,9 @@ include_guard()
 
 add_library(penstock_flags INTERFACE)
 target_include_directories(penstock_flags INTERFACE ${PROJECT_SOURCE_DIR})
-target_compile_options(penstock_flags INTERFACE -Wall -Wextra -Werror -fno-omit-frame-pointer)
+target_compile_options(penstock_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:-Wall;-Wextra;-Werror;-fno-omit-frame-pointer>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-fno-omit-frame-pointer;--Werror=all-warnings>")
 if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
   target_compile_options(penstock_flags INTERFACE -Wthread-safety)
 endif()

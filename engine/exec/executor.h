@@ -68,12 +68,19 @@ struct ExecutorOptions {
   int64_t max_positions = 0;  // longest document window
   int64_t head_chunk_rows = 0;
   int64_t arena_bytes = 0;  // the largest of the programs to be prepared
-  int threads = 1;          // of the compute lane and, separately, of the host lane
+  int threads = 1;          // of the host lane and, on the CPU, separately of the compute lane
 };
 
 // `store` is not owned and outlives the executor.
 absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spec, HostStore& store,
                                                             const ExecutorOptions& options);
+
+// On the current GPU: bf16 weights and activations, so programs have element_bytes 2 and, as
+// kernel_scratch_bytes, CudaAttentionScratchBytes (kernels/attention.h). Locks the store's pages.
+// Unavailable without a device, Unimplemented in a build without CUDA or on a card without bf16.
+absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& spec,
+                                                             HostStore& store,
+                                                             const ExecutorOptions& options);
 
 // What planning needs to know of the CPU backend.
 int64_t CpuKernelScratchBytes(const ModelSpec& spec, int64_t tokens_per_micro_batch, int threads);

@@ -77,4 +77,15 @@ absl::Status AttentionBackward(const cpu::Context& context,
 // Scratch for either op on this context, for any rows up to max_rows.
 int64_t AttentionScratchBytes(const cpu::Context& context, int64_t max_rows, int64_t head_dim);
 
+// CUDA: head_dim up to 128, else Unimplemented. Tensor cores; probabilities and their gradients
+// are rounded to bf16 before they are multiplied.
+absl::Status AttentionForward(const cuda::Context& context, const AttentionForwardArgs<bf16>& args);
+absl::Status AttentionBackward(const cuda::Context& context,
+                               const AttentionBackwardArgs<bf16>& args);
+
+// Scratch for either op on any CUDA context: dot(dout, out) of each row and head.
+constexpr int64_t CudaAttentionScratchBytes(int64_t max_rows, int64_t num_heads) {
+  return max_rows * num_heads * static_cast<int64_t>(sizeof(float));
+}
+
 }  // namespace penstock

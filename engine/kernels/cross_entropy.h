@@ -5,7 +5,8 @@
 // logits are. The mean over a step's labelled tokens is the caller's: it passes 1 / (their
 // count in the whole step) as scale and divides the sum once.
 // Shapes    logits [rows, vocab]; labels [rows].
-// Numerics  the maximum is subtracted first; sums in f64; exp within 2 ulp.
+// Numerics  the maximum is subtracted first; sums in f64; exp within 2 ulp. On CUDA a row's sum is
+//           f32 and the sum of losses f64.
 // Needs     vocab >= 1; labels[r] is kIgnoreLabel or in [0, vocab), else InvalidArgument (CPU).
 #pragma once
 
@@ -32,5 +33,7 @@ struct CrossEntropyArgs {
 };
 
 absl::Status CrossEntropy(const cpu::Context& context, const CrossEntropyArgs<float>& args);
+
+absl::Status CrossEntropy(const cuda::Context& context, const CrossEntropyArgs<bf16>& args);
 
 }  // namespace penstock

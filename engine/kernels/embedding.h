@@ -34,4 +34,8 @@ absl::Status EmbeddingForward(const cpu::Context& context, const EmbeddingForwar
 absl::Status EmbeddingBackward(const cpu::Context& context,
                                const EmbeddingBackwardArgs<float>& args);
 
+absl::Status EmbeddingForward(const cuda::Context& context, const EmbeddingForwardArgs<bf16>& args);
+absl::Status EmbeddingBackward(const cuda::Context& context,
+                               const EmbeddingBackwardArgs<bf16>& args);
+
 }  // namespace penstock

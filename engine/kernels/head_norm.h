@@ -48,4 +48,7 @@ struct HeadNormBackwardArgs {
 absl::Status HeadNormForward(const cpu::Context& context, const HeadNormForwardArgs<float>& args);
 absl::Status HeadNormBackward(const cpu::Context& context, const HeadNormBackwardArgs<float>& args);
 
+absl::Status HeadNormForward(const cuda::Context& context, const HeadNormForwardArgs<bf16>& args);
+absl::Status HeadNormBackward(const cuda::Context& context, const HeadNormBackwardArgs<bf16>& args);
+
 }  // namespace penstock

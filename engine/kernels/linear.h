@@ -50,4 +50,10 @@ absl::Status LinearBackwardInput(const cpu::Context& context,
 absl::Status LinearBackwardWeight(const cpu::Context& context,
                                   const LinearBackwardWeightArgs<float>& args);
 
+absl::Status LinearForward(const cuda::Context& context, const LinearForwardArgs<bf16>& args);
+absl::Status LinearBackwardInput(const cuda::Context& context,
+                                 const LinearBackwardInputArgs<bf16>& args);
+absl::Status LinearBackwardWeight(const cuda::Context& context,
+                                  const LinearBackwardWeightArgs<bf16>& args);
+
 }  // namespace penstock

@@ -41,4 +41,7 @@ struct RmsNormBackwardArgs {
 absl::Status RmsNormForward(const cpu::Context& context, const RmsNormForwardArgs<float>& args);
 absl::Status RmsNormBackward(const cpu::Context& context, const RmsNormBackwardArgs<float>& args);
 
+absl::Status RmsNormForward(const cuda::Context& context, const RmsNormForwardArgs<bf16>& args);
+absl::Status RmsNormBackward(const cuda::Context& context, const RmsNormBackwardArgs<bf16>& args);
+
 }  // namespace penstock

@@ -32,6 +32,7 @@ struct RopeArgs {
 };
 
 absl::Status Rope(const cpu::Context& context, const RopeArgs<float>& args);
+absl::Status Rope(const cuda::Context& context, const RopeArgs<bf16>& args);
 
 // Fills table [positions, 2 * inverse_frequencies.size()]. Angles are computed in f64: in f32
 // an angle at position 100,000 is off by up to 4e-3.

@@ -5,11 +5,14 @@
 
 #include <cstdint>
 
+#include "absl/status/status.h"
 #include "engine/kernels/context.h"
 
 namespace penstock {
 
 // REQUIRES: count >= 0.
 double SumOfSquares(const cpu::Context& context, const float* x, int64_t count);
+// CUDA: adds to *sum, on the device; f64 as well.
+absl::Status SumOfSquares(const cuda::Context& context, const float* x, int64_t count, double* sum);
 
 }  // namespace penstock

@@ -33,4 +33,7 @@ struct SwigluBackwardArgs {
 absl::Status SwigluForward(const cpu::Context& context, const SwigluForwardArgs<float>& args);
 absl::Status SwigluBackward(const cpu::Context& context, const SwigluBackwardArgs<float>& args);
 
+absl::Status SwigluForward(const cuda::Context& context, const SwigluForwardArgs<bf16>& args);
+absl::Status SwigluBackward(const cuda::Context& context, const SwigluBackwardArgs<bf16>& args);
+
 }  // namespace penstock

@@ -49,6 +49,10 @@ class HostStore {
   BlockStore& block(BlockId id) { return blocks_[Index(id)]; }
   const BlockStore& block(BlockId id) const { return blocks_[Index(id)]; }
   int64_t bytes() const { return memory_.bytes(); }
+  // All planes of all blocks, page-aligned: for a device that wants it locked.
+  std::span<std::byte> memory() const {
+    return {memory_.data(), static_cast<size_t>(memory_.bytes())};
+  }
 
   // Number of optimizer updates applied so far: AdamW's t. Advanced by the trainer once per
   // applied (not skipped) step.

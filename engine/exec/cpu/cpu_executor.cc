@@ -3,16 +3,16 @@
 // Every mutable member below belongs to one lane while a program runs; what crosses lanes
 // (partial norms, loss, decision) is ordered by the program, as ClipScale's hazards.
 
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/base/units.h"
-#include "engine/exec/cpu/lane_runner.h"
 #include "engine/exec/executor.h"
-#include "engine/kernels/adamw.h"
+#include "engine/exec/host_ops.h"
+#include "engine/exec/lane_runner.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/rope.h"
@@ -24,14 +24,6 @@
 
 namespace penstock {
 namespace {
-
-WriteMode ToWriteMode(Accumulate accumulate) {
-  return accumulate == Accumulate::kAdd ? WriteMode::kAdd : WriteMode::kOverwrite;
-}
-
-int64_t RopeTableBytes(const ModelSpec& spec, int64_t positions) {
-  return positions * spec.head_dim * static_cast<int64_t>(sizeof(float));
-}
 
 class CpuExecutor final : public Executor {
  public:
@@ -71,10 +63,10 @@ class CpuExecutor final : public Executor {
     PENSTOCK_RETURN_IF_ERROR(lanes_.Run(program, [this](const Op& op) {
       return std::visit([this](const auto& body) { return RunOp(body); }, op.body);
     }));
-    if (labelled_tokens_ != input.labelled_tokens) return CountMismatch();
-    const bool updates =
-        !program.ops.empty() && std::holds_alternative<UpdateHost>(program.ops.back().body);
-    if (updates && decision_.outcome == StepOutcome::kApplied) ++store_.updates_applied;
+    PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labelled_tokens_, input.labelled_tokens));
+    if (UpdatesHost(program) && decision_.outcome == StepOutcome::kApplied) {
+      ++store_.updates_applied;
+    }
     result.loss_sum = loss_sum_;
     result.labelled_tokens = labelled_tokens_;
     result.decision = decision_;
@@ -97,19 +89,6 @@ class CpuExecutor final : public Executor {
   std::byte* Bytes(BufferId id) const { return Ptr<std::byte>(id); }
   const MicroBatchView& Batch(int32_t index) const { return input_->micro_batches[index]; }
   const BlockLayout& Layout(BlockId block) const { return store_.layout().blocks[Index(block)]; }
-
-  // At rate 0 the optimizer is left out: w - 0 would turn a weight of -0 into +0, and a job at
-  // rate 0 must not change a bit.
-  bool Updates() const {
-    return decision_.outcome == StepOutcome::kApplied && input_->optimizer.learning_rate != 0;
-  }
-
-  absl::Status CountMismatch() const {
-    return Error(
-        absl::StatusCode::kInternal, reason::kInternal,
-        absl::StrCat("the loss counted ", labelled_tokens_, " labelled tokens, the loader ",
-                     input_->labelled_tokens, "; the step was stopped"));
-  }
 
   absl::Status RunOp(const FetchWeights& op) {
     const BlockStore& block = store_.block(op.block);
@@ -190,7 +169,7 @@ class CpuExecutor final : public Executor {
 
   absl::Status RunOp(const ClipScale&) {
     // Before anything is updated: a step whose labels were miscounted has a wrong scale.
-    if (labelled_tokens_ != input_->labelled_tokens) return CountMismatch();
+    PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labelled_tokens_, input_->labelled_tokens));
     double sum = 0;
     for (double partial : norm_partials_) sum += partial;
     decision_ = DecideStep(loss_sum_, labelled_tokens_, sum, input_->optimizer.max_grad_norm);
@@ -198,29 +177,7 @@ class CpuExecutor final : public Executor {
   }
 
   absl::Status RunOp(const UpdateHost& op) {
-    if (!Updates()) return absl::OkStatus();
-    const OptimizerStep& optimizer = input_->optimizer;
-    const double t = static_cast<double>(store_.updates_applied + 1);
-    BlockStore& block = store_.block(op.block);
-    for (const Parameter& parameter : Layout(op.block).parameters) {
-      const int64_t at = parameter.offset;
-      PENSTOCK_RETURN_IF_ERROR(AdamW(
-          host_, {.hi = block.hi.data() + at,
-                  .lo = block.lo.data() + at,
-                  .m = block.m.data() + at,
-                  .v = block.v.data() + at,
-                  .gradient = block.gradient.data() + at,
-                  .count = parameter.size,
-                  .learning_rate = optimizer.learning_rate,
-                  .beta1 = optimizer.beta1,
-                  .beta2 = optimizer.beta2,
-                  .epsilon = optimizer.epsilon,
-                  .weight_decay = parameter.decay == Decay::kApply ? optimizer.weight_decay : 0.0,
-                  .gradient_scale = static_cast<float>(decision_.clip_scale),
-                  .bias_correction1 = 1 - std::pow(optimizer.beta1, t),
-                  .bias_correction2 = 1 - std::pow(optimizer.beta2, t)}));
-    }
-    return absl::OkStatus();
+    return UpdateBlock(host_, store_, op.block, input_->optimizer, decision_);
   }
 
   HostStore& store_;
@@ -240,7 +197,7 @@ class CpuExecutor final : public Executor {
   std::vector<double> norm_partials_;  // by block; likewise
   StepDecision decision_;              // host lane
 
-  cpu::LaneRunner lanes_;  // last: its threads use all of the above
+  LaneRunner lanes_;  // last: its threads use all of the above
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "engine/base/labels.h"
 #include "engine/base/status.h"
+#include "engine/exec/gpu_devices.h"
 #include "engine/memory/planes.h"
 #include "engine/plan/hazards.h"
 #include "engine/plan/verify.h"
@@ -229,6 +230,17 @@ TEST(ExecutorTest, TimelineHasEveryOpInOrder) {
       EXPECT_GE(times[i].start_ns, times[Index(after)].end_ns);
     }
   }
+}
+
+TEST(CudaExecutorTest, SaysWhatIsMissing) {
+  if (!ListGpuDevices().empty()) GTEST_SKIP() << "there is a GPU";
+  TinyJob job({}, RandomDocuments(3, 13));
+  const ModelSpec spec = TinySpec(3, HeadWeights::kTiedToEmbedding);
+  const absl::Status status = CreateCudaExecutor(spec, job.store(), {}).status();
+  const bool built = CudaToolkitName() != "none";
+  EXPECT_EQ(status.code(),
+            built ? absl::StatusCode::kUnavailable : absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(ReasonOf(status), reason::kDeviceUnavailable);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "engine/base/check.h"
 #include "engine/base/labels.h"
+#include "engine/kernels/attention.h"
 #include "engine/memory/planes.h"
 #include "engine/plan/train_program.h"
 #include "tests/engine/plan/plan_testing.h"
@@ -46,23 +47,30 @@ std::vector<TinyDocument> RandomDocuments(int count, uint64_t seed) {
 }
 
 TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& documents) {
-  const ModelSpec spec = TinySpec(options.layers, options.head);
+  ModelSpec spec = TinySpec(options.layers, options.head);
+  if (options.adjust != nullptr) options.adjust(spec);
   const ModelLayout layout = MakeLayout(spec);
   store_ = *HostStore::Create(layout, OptimizerState::kFloat32, GradientPlane::kFloat32);
   RandomWeights(*store_);
   CutDocuments(options.cut, documents);
   const int64_t tokens = options.cut.tokens_per_micro_batch;
+  const bool on_cpu = options.backend == Backend::kCpu;
   program_ = *BuildTrainProgram(
       spec, layout, options.policy,
       {.micro_batches = static_cast<int32_t>(batches_.size()),
        .tokens_per_micro_batch = tokens,
-       .kernel_scratch_bytes = CpuKernelScratchBytes(spec, tokens, options.threads)});
-  executor_ = *CreateCpuExecutor(spec, *store_,
-                                 {.tokens_per_micro_batch = tokens,
-                                  .max_positions = spec.max_positions,
-                                  .head_chunk_rows = options.policy.head_chunk_rows,
-                                  .arena_bytes = program_.arena_bytes,
-                                  .threads = options.threads});
+       .element_bytes = on_cpu ? 4 : 2,
+       .kernel_scratch_bytes = on_cpu ? CpuKernelScratchBytes(spec, tokens, options.threads)
+                                      : CudaAttentionScratchBytes(tokens, spec.num_heads)});
+  const auto create = on_cpu ? CreateCpuExecutor : CreateCudaExecutor;
+  auto executor = create(spec, *store_,
+                         {.tokens_per_micro_batch = tokens,
+                          .max_positions = spec.max_positions,
+                          .head_chunk_rows = options.policy.head_chunk_rows,
+                          .arena_bytes = program_.arena_bytes,
+                          .threads = options.threads});
+  PENSTOCK_CHECK(executor.ok(), std::string(executor.status().message()));
+  executor_ = *std::move(executor);
 }
 
 void TinyJob::CutDocuments(const TinyCut& cut, const std::vector<TinyDocument>& documents) {

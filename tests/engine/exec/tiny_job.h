@@ -27,6 +27,8 @@ struct TinyCut {
   int64_t padding = 0;
 };
 
+enum class Backend : uint8_t { kCpu, kCuda };
+
 class TinyJob {
  public:
   struct Options {
@@ -35,6 +37,8 @@ class TinyJob {
     Policy policy = {};
     TinyCut cut{.tokens_per_micro_batch = 16};
     int threads = 1;
+    Backend backend = Backend::kCpu;
+    void (*adjust)(ModelSpec&) = nullptr;  // switches of another family
   };
   TinyJob(const Options& options, const std::vector<TinyDocument>& documents);
 

@@ -1,9 +1,13 @@
 #include "tests/engine/kernels/parity.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <numbers>
 #include <random>
+
+#include "gtest/gtest.h"
 
 namespace penstock {
 
@@ -33,6 +37,24 @@ Floats Columns(const Floats& view, int64_t rows, int64_t stride, int64_t begin, 
     columns.insert(columns.end(), first, first + count);
   }
   return columns;
+}
+
+void ExpectClose(const Floats& actual, const reference::Doubles& expected, double tolerance,
+                 const std::string& what) {
+  ASSERT_EQ(actual.size(), expected.size()) << what;
+  double largest = 1.0;
+  for (const double value : expected) largest = std::max(largest, std::abs(value));
+  for (size_t i = 0; i < actual.size(); ++i) {
+    // Written so that NaN fails.
+    ASSERT_TRUE(std::abs(actual[i] - expected[i]) <= tolerance * largest)
+        << what << ", element " << i << ": " << actual[i] << " instead of " << expected[i];
+  }
+}
+
+bool SameBits(const Floats& a, const Floats& b) {
+  // memcmp takes no null, which an empty vector may hold.
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 }  // namespace penstock

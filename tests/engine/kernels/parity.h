@@ -40,6 +40,11 @@ Floats Poisoned(int64_t count);
 Floats Random(int64_t count, uint32_t seed, float deviation = 1.0f);
 reference::Doubles ToDoubles(const Floats& values);
 
+// |actual - expected| <= tolerance * the largest expected magnitude, or * 1 if that is larger.
+void ExpectClose(const Floats& actual, const reference::Doubles& expected, double tolerance,
+                 const std::string& what);
+bool SameBits(const Floats& a, const Floats& b);
+
 // Rows of a [rows, stride] view, columns [begin, begin + count), without the rest.
 Floats Columns(const Floats& view, int64_t rows, int64_t stride, int64_t begin, int64_t count);
 

@@ -1,32 +1,10 @@
 #include "tests/engine/kernels/parity.h"
 
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-
 #include "engine/base/thread_pool.h"
 #include "gtest/gtest.h"
 
 namespace penstock {
 namespace {
-
-void ExpectClose(const Floats& actual, const reference::Doubles& expected, double tolerance,
-                 const std::string& what) {
-  ASSERT_EQ(actual.size(), expected.size()) << what;
-  double largest = 1.0;
-  for (const double value : expected) largest = std::max(largest, std::abs(value));
-  for (size_t i = 0; i < actual.size(); ++i) {
-    // Written so that NaN fails.
-    ASSERT_TRUE(std::abs(actual[i] - expected[i]) <= tolerance * largest)
-        << what << ", element " << i << ": " << actual[i] << " instead of " << expected[i];
-  }
-}
-
-bool SameBits(const Floats& a, const Floats& b) {
-  // memcmp takes no null, which an empty vector may hold.
-  return a.size() == b.size() &&
-         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
-}
 
 std::vector<ParityCase> AllCases() {
   std::vector<ParityCase> all;

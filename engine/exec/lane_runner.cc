@@ -1,10 +1,10 @@
-#include "engine/exec/cpu/lane_runner.h"
+#include "engine/exec/lane_runner.h"
 
 #include <algorithm>
 
 #include "engine/base/status.h"
 
-namespace penstock::cpu {
+namespace penstock {
 
 LaneRunner::LaneRunner() {
   for (int lane = 0; lane < kLaneCount; ++lane) {
@@ -98,4 +98,4 @@ void LaneRunner::Finish(size_t index, absl::Status status) {
   changed_.notify_all();
 }
 
-}  // namespace penstock::cpu
+}  // namespace penstock

@@ -1,6 +1,8 @@
 // LaneRunner: four threads, one a lane, that run the ops of a program in its order.
 //
-// Lanes are real threads, so a hazard that a program forgot shows under the thread sanitizer.
+// On the CPU an op is done when it returns, and as lanes are real threads, a hazard that a
+// program forgot shows under the thread sanitizer. On a GPU a thread queues its lane's ops on
+// the lane's stream, and what has returned has been queued; streams order the rest by events.
 #pragma once
 
 #include <atomic>
@@ -15,7 +17,7 @@
 #include "engine/exec/executor.h"
 #include "engine/plan/step_program.h"
 
-namespace penstock::cpu {
+namespace penstock {
 
 class LaneRunner {
  public:
@@ -60,4 +62,4 @@ class LaneRunner {
   std::vector<std::thread> threads_;
 };
 
-}  // namespace penstock::cpu
+}  // namespace penstock

@@ -1,0 +1,419 @@
+// The CUDA backend: bf16 weights and activations in one device arena, fp32 gradients.
+//
+// Lanes: copy-in, compute and copy-out are streams; the host lane is a thread. LaneRunner has a
+// thread for each, and for the first three "done" means queued: the thread of a later op lets its
+// stream wait for the events of the ops it names. The host lane waits for events itself, and an
+// op that names a host op is queued after that op has returned.
+//
+// Weights leave the host store as they lie there, the hi plane being the bf16 nearest to each
+// weight (memory/planes.h). Gradients leave as fp32 into its gradient planes.
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
+#include "engine/cuda/context.h"
+#include "engine/cuda/device_memory.h"
+#include "engine/cuda/handle.h"
+#include "engine/cuda/pinned_memory.h"
+#include "engine/cuda/status.h"
+#include "engine/exec/cuda/step_inputs.h"
+#include "engine/exec/cuda/step_sums.h"
+#include "engine/exec/executor.h"
+#include "engine/exec/host_ops.h"
+#include "engine/exec/lane_runner.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/rope.h"
+#include "engine/kernels/sum_of_squares.h"
+#include "engine/memory/host_memory.h"
+#include "engine/model/rope.h"
+#include "engine/nn/decoder.h"
+#include "engine/plan/verify.h"
+
+namespace penstock {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// Elements of a block that are parameters: neighbours count as one range, gaps are left out.
+struct Range {
+  int64_t begin, count;
+};
+
+std::vector<Range> ParameterRanges(const BlockLayout& block) {
+  std::vector<Range> ranges;
+  for (const Parameter& parameter : block.parameters) {
+    if (!ranges.empty() && ranges.back().begin + ranges.back().count == parameter.offset) {
+      ranges.back().count += parameter.size;
+    } else {
+      ranges.push_back({parameter.offset, parameter.size});
+    }
+  }
+  return ranges;
+}
+
+// What CreateCudaExecutor makes and the executor owns.
+struct Parts {
+  cuda::PinnedRange store;
+  cuda::DeviceMemory arena, rope_table;
+  std::unique_ptr<cuda::OwnedContext> context;
+  cuda::Stream copy_in, copy_out, host;
+  cuda::Event origin;
+  StepSums sums;
+};
+
+class CudaExecutor final : public Executor {
+ public:
+  CudaExecutor(const ModelSpec& spec, HostStore& store, const ExecutorOptions& options, Parts parts)
+      : store_(store),
+        parts_(std::move(parts)),
+        compute_(parts_.context->get()),
+        host_pool_(options.threads),
+        inputs_({.tokens_per_micro_batch = options.tokens_per_micro_batch,
+                 .max_positions = options.max_positions,
+                 .vocab_size = spec.vocab_size}),
+        decoder_(spec, store.layout(),
+                 {.tokens_per_micro_batch = options.tokens_per_micro_batch,
+                  .head_chunk_rows = options.head_chunk_rows,
+                  .kernel_scratch_bytes =
+                      CudaAttentionScratchBytes(options.tokens_per_micro_batch, spec.num_heads)},
+                 reinterpret_cast<const float*>(parts_.rope_table.data()), options.max_positions) {
+    for (const BlockLayout& block : store.layout().blocks) {
+      ranges_.push_back(ParameterRanges(block));
+    }
+  }
+
+  absl::Status Prepare(const StepProgram& program) override {
+    PENSTOCK_RETURN_IF_ERROR(Verify(program));
+    if (program.arena_bytes > parts_.arena.bytes()) {
+      return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+                   absl::StrCat("the program's arena has ", program.arena_bytes,
+                                " bytes, the executor's ", parts_.arena.bytes()));
+    }
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      if (RunsOnItsLane(program.ops[i])) continue;
+      return Error(
+          absl::StatusCode::kInvalidArgument, reason::kInternal,
+          absl::StrCat("on CUDA this op cannot run on lane ", LaneName(program.ops[i].lane), ": ",
+                       OpText(program, OpId{static_cast<int32_t>(i)})));
+    }
+    lanes_.Reserve(program.ops.size());
+    times_.resize(std::max(times_.size(), program.ops.size()));
+    while (events_.size() < program.ops.size()) {
+      PENSTOCK_ASSIGN_OR_RETURN(cuda::Event start, cuda::CreateEvent());
+      PENSTOCK_ASSIGN_OR_RETURN(cuda::Event end, cuda::CreateEvent());
+      events_.push_back({std::move(start), std::move(end)});
+    }
+    return inputs_.Reserve(program.micro_batches);
+  }
+
+  absl::Status Run(const StepProgram& program, const StepInput& input,
+                   StepResult& result) override {
+    program_ = &program;
+    input_ = &input;
+    decision_ = {};
+    PENSTOCK_RETURN_IF_ERROR(Begin());
+    absl::Status status = lanes_.Run(program, [this](const Op& op) { return RunOrQueue(op); });
+    // What has been queued runs to its end, also after a failure: buffers are reused.
+    absl::Status drained = Drain();
+    PENSTOCK_RETURN_IF_ERROR(status);
+    PENSTOCK_RETURN_IF_ERROR(drained);
+    PENSTOCK_RETURN_IF_ERROR(parts_.sums.Read(parts_.host.get()));
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckLabelCount(parts_.sums.host_labelled_tokens(), input.labelled_tokens));
+    if (UpdatesHost(program) && decision_.outcome == StepOutcome::kApplied) {
+      ++store_.updates_applied;
+    }
+    return Report(result);
+  }
+
+  std::span<const OpTime> timeline() const override {
+    return {times_.data(), program_ == nullptr ? 0 : program_->ops.size()};
+  }
+
+ private:
+  struct OpEvents {
+    cuda::Event start, end;
+  };
+
+  // Copies may run on any stream; kernels share one context's workspace.
+  static bool RunsOnItsLane(const Op& op) {
+    const bool host =
+        std::holds_alternative<ClipScale>(op.body) || std::holds_alternative<UpdateHost>(op.body);
+    if (host || op.lane == Lane::kHost) return host && op.lane == Lane::kHost;
+    return std::holds_alternative<FetchWeights>(op.body) ||
+           std::holds_alternative<StoreGradients>(op.body) || op.lane == Lane::kCompute;
+  }
+
+  cudaStream_t StreamOf(Lane lane) const {
+    switch (lane) {
+      case Lane::kCopyIn:
+        return parts_.copy_in.get();
+      case Lane::kCopyOut:
+        return parts_.copy_out.get();
+      case Lane::kCompute:
+        return compute_.stream;
+      case Lane::kHost:
+        return parts_.host.get();
+    }
+    return nullptr;
+  }
+
+  size_t IndexOf(const Op& op) const { return static_cast<size_t>(&op - program_->ops.data()); }
+
+  // Uploads the input; the timeline starts when it is there.
+  absl::Status Begin() {
+    PENSTOCK_RETURN_IF_ERROR(inputs_.Upload(compute_.stream, input_->micro_batches));
+    PENSTOCK_RETURN_IF_ERROR(parts_.sums.Clear(compute_.stream));
+    PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(cudaEventRecord(parts_.origin.get(), compute_.stream),
+                                              "start of the step"));
+    PENSTOCK_RETURN_IF_ERROR(
+        cuda::CudaStatus(cudaEventSynchronize(parts_.origin.get()), "start of the step"));
+    start_ = Clock::now();
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOrQueue(const Op& op) {
+    const auto run = [this](const Op& it) {
+      return std::visit([&](const auto& body) { return RunOp(body, it.lane); }, it.body);
+    };
+    if (op.lane == Lane::kHost) {
+      PENSTOCK_RETURN_IF_ERROR(WaitOnHost(op));
+      OpTime& time = times_[IndexOf(op)];
+      time.start_ns = NowNs();
+      absl::Status status = run(op);
+      time.end_ns = NowNs();
+      return status;
+    }
+    const cudaStream_t stream = StreamOf(op.lane);
+    for (OpId after : op.after) {
+      const Lane lane = program_->ops[Index(after)].lane;
+      if (lane == Lane::kHost || lane == op.lane) continue;
+      PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(
+          cudaStreamWaitEvent(stream, events_[Index(after)].end.get(), 0), "order of lanes"));
+    }
+    const OpEvents& events = events_[IndexOf(op)];
+    PENSTOCK_RETURN_IF_ERROR(
+        cuda::CudaStatus(cudaEventRecord(events.start.get(), stream), "start of an op"));
+    PENSTOCK_RETURN_IF_ERROR(run(op));
+    return cuda::CudaStatus(cudaEventRecord(events.end.get(), stream), "end of an op");
+  }
+
+  absl::Status WaitOnHost(const Op& op) {
+    for (OpId after : op.after) {
+      if (program_->ops[Index(after)].lane == Lane::kHost) continue;
+      PENSTOCK_RETURN_IF_ERROR(
+          cuda::CudaStatus(cudaEventSynchronize(events_[Index(after)].end.get()),
+                           "the device's work before this op"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Drain() {
+    absl::Status first;
+    for (int lane = 0; lane < kLaneCount; ++lane) {
+      first.Update(cuda::CudaStatus(cudaStreamSynchronize(StreamOf(static_cast<Lane>(lane))),
+                                    "the device's work of this step"));
+    }
+    return first;
+  }
+
+  int64_t NowNs() const { return std::chrono::nanoseconds(Clock::now() - start_).count(); }
+
+  absl::StatusOr<int64_t> SinceOriginNs(const cuda::Event& event) const {
+    float milliseconds = 0;
+    PENSTOCK_RETURN_IF_ERROR(
+        cuda::CudaStatus(cudaEventElapsedTime(&milliseconds, parts_.origin.get(), event.get()),
+                         "timeline of the step"));
+    return static_cast<int64_t>(static_cast<double>(milliseconds) * 1e6);
+  }
+
+  absl::Status Report(StepResult& result) {
+    result.loss_sum = parts_.sums.host_loss_sum();
+    result.labelled_tokens = parts_.sums.host_labelled_tokens();
+    result.decision = decision_;
+    result.busy_seconds = {};
+    for (size_t i = 0; i < program_->ops.size(); ++i) {
+      const Lane lane = program_->ops[i].lane;
+      OpTime& time = times_[i];
+      if (lane != Lane::kHost) {
+        PENSTOCK_ASSIGN_OR_RETURN(time.start_ns, SinceOriginNs(events_[i].start));
+        PENSTOCK_ASSIGN_OR_RETURN(time.end_ns, SinceOriginNs(events_[i].end));
+      }
+      result.busy_seconds[static_cast<int>(lane)] +=
+          static_cast<double>(time.end_ns - time.start_ns) * 1e-9;
+    }
+    return absl::OkStatus();
+  }
+
+  template <typename T = bf16>
+  T* Ptr(BufferId id) const {
+    return reinterpret_cast<T*>(parts_.arena.data() + program_->buffer(id).offset);
+  }
+  std::byte* Bytes(BufferId id) const { return Ptr<std::byte>(id); }
+  float* Gradients(BufferId id) const { return Ptr<float>(id); }
+
+  absl::Status RunOp(const FetchWeights& op, Lane lane) {
+    const auto& hi = store_.block(op.block).hi;
+    return cuda::CudaStatus(cudaMemcpyAsync(Bytes(op.weights), hi.data(), hi.size_bytes(),
+                                            cudaMemcpyHostToDevice, StreamOf(lane)),
+                            "fetch of weights");
+  }
+
+  absl::Status RunOp(const EmbedForward& op, Lane) {
+    return decoder_.Embed(compute_, inputs_.batch(op.micro_batch), Ptr(op.weights), Ptr(op.out));
+  }
+
+  absl::Status RunOp(const ForwardBlock& op, Lane) {
+    return decoder_.Forward(compute_, Index(op.block) - 1, inputs_.batch(op.micro_batch),
+                            {.weights = Ptr(op.weights),
+                             .in = Ptr(op.in),
+                             .out = Ptr(op.out),
+                             .attention = Bytes(op.attention),
+                             .mlp = Bytes(op.mlp),
+                             .scratch = Bytes(op.scratch)});
+  }
+
+  absl::Status RunOp(const HeadLoss& op, Lane) {
+    const bool tied = op.head_weights != op.weights;
+    const BlockLayout& layout = store_.layout().blocks[Index(op.block)];
+    const int64_t matrix = tied ? 0 : layout.OffsetOf(Role::kHeadWeight);
+    const bool gradients = op.d_in != kNoBuffer;
+    const double count = static_cast<double>(std::max<int64_t>(1, input_->labelled_tokens));
+    return decoder_.HeadLoss(
+        compute_, inputs_.batch(op.micro_batch),
+        {.weights = Ptr(op.weights),
+         .head_weights = Ptr(op.head_weights) + matrix,
+         .in = Ptr(op.in),
+         .d_in = gradients ? Ptr(op.d_in) : nullptr,
+         .norm_gradient = gradients ? Gradients(op.gradients) : nullptr,
+         .head_gradient = gradients ? Gradients(op.head_gradients) + matrix : nullptr,
+         .mode = ToWriteMode(op.accumulate),
+         .gradient_scale = static_cast<float>(1.0 / count),
+         .loss_sum = parts_.sums.loss_sum(),
+         .labelled_tokens = parts_.sums.labelled_tokens(),
+         .scratch = Bytes(op.scratch)});
+  }
+
+  absl::Status RunOp(const BackwardBlock& op, Lane) {
+    return decoder_.Backward(compute_, Index(op.block) - 1, inputs_.batch(op.micro_batch),
+                             {.weights = Ptr(op.weights),
+                              .in = Ptr(op.in),
+                              .attention = Bytes(op.attention),
+                              .mlp = Bytes(op.mlp),
+                              .saved = op.saved,
+                              .d = Ptr(op.d),
+                              .gradients = Gradients(op.gradients),
+                              .mode = ToWriteMode(op.accumulate),
+                              .scratch = Bytes(op.scratch)});
+  }
+
+  absl::Status RunOp(const EmbedBackward& op, Lane) {
+    return decoder_.EmbedBackward(compute_, inputs_.batch(op.micro_batch), Ptr(op.d),
+                                  Gradients(op.gradients), ToWriteMode(op.accumulate));
+  }
+
+  absl::Status RunOp(const ReduceNorm& op, Lane) {
+    for (const Range& range : ranges_[Index(op.block)]) {
+      PENSTOCK_RETURN_IF_ERROR(SumOfSquares(compute_, Gradients(op.gradients) + range.begin,
+                                            range.count, parts_.sums.norm_partial(op.block)));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const StoreGradients& op, Lane lane) {
+    float* plane = store_.block(op.block).gradient.data();
+    for (const Range& range : ranges_[Index(op.block)]) {
+      PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(
+          cudaMemcpyAsync(plane + range.begin, Gradients(op.gradients) + range.begin,
+                          range.count * sizeof(float), cudaMemcpyDeviceToHost, StreamOf(lane)),
+          "store of gradients"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const ClipScale&, Lane lane) {
+    PENSTOCK_RETURN_IF_ERROR(parts_.sums.Read(StreamOf(lane)));
+    const int64_t labels = parts_.sums.host_labelled_tokens();
+    // Before anything is updated: a step whose labels were miscounted has a wrong scale.
+    PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labels, input_->labelled_tokens));
+    decision_ = DecideStep(parts_.sums.host_loss_sum(), labels, parts_.sums.host_sum_of_squares(),
+                           input_->optimizer.max_grad_norm);
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const UpdateHost& op, Lane) {
+    return UpdateBlock(host_, store_, op.block, input_->optimizer, decision_);
+  }
+
+  HostStore& store_;
+  Parts parts_;
+  const cuda::Context compute_;  // compute lane
+  ThreadPool host_pool_;
+  cpu::Context host_{&host_pool_};  // host lane
+  StepInputs inputs_;
+  Decoder<bf16, const cuda::Context> decoder_;
+  std::vector<std::vector<Range>> ranges_;  // by block
+  std::vector<OpEvents> events_;            // by op; likewise times_
+  std::vector<OpTime> times_;
+
+  // Of the current run.
+  const StepProgram* program_ = nullptr;
+  const StepInput* input_ = nullptr;
+  StepDecision decision_;  // host lane
+  Clock::time_point start_;
+
+  LaneRunner lanes_;  // last: its threads use all of the above
+};
+
+// Unavailable without a device, Unimplemented on a card without bf16.
+absl::Status CheckDevice() {
+  int device = 0;
+  PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(cudaGetDevice(&device), "cudaGetDevice"));
+  cudaDeviceProp properties;
+  PENSTOCK_RETURN_IF_ERROR(
+      cuda::CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
+  if (properties.major >= 8) return absl::OkStatus();
+  return Error(absl::StatusCode::kUnimplemented, reason::kDeviceUnavailable,
+               absl::StrCat(properties.name, " has compute capability ", properties.major, ".",
+                            properties.minor,
+                            "; bf16 needs 8.0 or later; use another card or the CPU backend"));
+}
+
+absl::StatusOr<cuda::DeviceMemory> UploadRopeTable(const ModelSpec& spec, int64_t positions) {
+  const int64_t bytes = RopeTableBytes(spec, positions);
+  PENSTOCK_ASSIGN_OR_RETURN(HostMemory table, HostMemory::Allocate(bytes));
+  FillRopeTable(RopeInverseFrequencies(spec.rope, spec.head_dim), positions,
+                reinterpret_cast<float*>(table.data()));
+  PENSTOCK_ASSIGN_OR_RETURN(cuda::DeviceMemory device, cuda::DeviceMemory::Allocate(bytes));
+  PENSTOCK_RETURN_IF_ERROR(
+      cuda::CudaStatus(cudaMemcpy(device.data(), table.data(), bytes, cudaMemcpyHostToDevice),
+                       "upload of the rotary table"));
+  return device;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& spec,
+                                                             HostStore& store,
+                                                             const ExecutorOptions& options) {
+  PENSTOCK_RETURN_IF_ERROR(CheckDevice());
+  Parts parts;
+  PENSTOCK_ASSIGN_OR_RETURN(parts.arena, cuda::DeviceMemory::Allocate(options.arena_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(parts.rope_table, UploadRopeTable(spec, options.max_positions));
+  PENSTOCK_ASSIGN_OR_RETURN(parts.context, cuda::OwnedContext::Create());
+  PENSTOCK_ASSIGN_OR_RETURN(parts.copy_in, cuda::CreateStream());
+  PENSTOCK_ASSIGN_OR_RETURN(parts.copy_out, cuda::CreateStream());
+  PENSTOCK_ASSIGN_OR_RETURN(parts.host, cuda::CreateStream());
+  PENSTOCK_ASSIGN_OR_RETURN(parts.origin, cuda::CreateEvent());
+  PENSTOCK_ASSIGN_OR_RETURN(parts.sums, StepSums::Create(spec.num_blocks()));
+  PENSTOCK_ASSIGN_OR_RETURN(parts.store,
+                            cuda::PinnedRange::Register(store.memory().data(), store.bytes()));
+  return std::make_unique<CudaExecutor>(spec, store, options, std::move(parts));
+}
+
+}  // namespace penstock

@@ -1,0 +1,168 @@
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "engine/kernels/attention.h"
+#include "gtest/gtest.h"
+#include "tests/engine/kernels/attention_fixture.h"
+#include "tests/engine/kernels/cuda_parity.h"
+
+namespace penstock {
+namespace {
+
+// Of bf16 probabilities and their gradients, summed over the keys.
+constexpr double kOutBound = 1e-2;
+constexpr double kGradientBound = 2e-2;
+constexpr double kLseBound = 1e-4;
+
+AttentionResults RunOnDevice(const cuda::Context& context, const AttentionInputs& inputs) {
+  const reference::AttentionShape& shape = inputs.shape;
+  const int64_t scratch_bytes = CudaAttentionScratchBytes(shape.rows(), shape.heads);
+  const DeviceFloats scratch(Poisoned(scratch_bytes / static_cast<int64_t>(sizeof(float))));
+  const DeviceBf16 qkv(inputs.qkv), dout(inputs.dout);
+  const DeviceBf16 out(Poisoned(inputs.dout.size())), dqkv(Poisoned(inputs.qkv.size()));
+  const DeviceFloats lse(Poisoned(shape.rows() * shape.heads));
+  const DeviceInts starts(shape.starts);
+  const int64_t documents = static_cast<int64_t>(shape.starts.size()) - 1;
+  const int64_t k_offset = inputs.q_size(), v_offset = inputs.q_size() + inputs.kv_size();
+  const absl::Status forward = AttentionForward(context, {.q = qkv.data(),
+                                                          .q_stride = inputs.stride(),
+                                                          .k = qkv.data() + k_offset,
+                                                          .k_stride = inputs.stride(),
+                                                          .v = qkv.data() + v_offset,
+                                                          .v_stride = inputs.stride(),
+                                                          .out = out.data(),
+                                                          .lse = lse.data(),
+                                                          .document_starts = starts.data(),
+                                                          .num_documents = documents,
+                                                          .rows = shape.rows(),
+                                                          .num_heads = shape.heads,
+                                                          .num_kv_heads = shape.kv_heads,
+                                                          .head_dim = shape.head_dim,
+                                                          .scale = static_cast<float>(shape.scale),
+                                                          .window = shape.window,
+                                                          .scratch = nullptr,
+                                                          .scratch_bytes = 0});
+  EXPECT_TRUE(forward.ok()) << forward;
+  const absl::Status backward =
+      AttentionBackward(context, {.q = qkv.data(),
+                                  .q_stride = inputs.stride(),
+                                  .k = qkv.data() + k_offset,
+                                  .k_stride = inputs.stride(),
+                                  .v = qkv.data() + v_offset,
+                                  .v_stride = inputs.stride(),
+                                  .out = out.data(),
+                                  .dout = dout.data(),
+                                  .lse = lse.data(),
+                                  .dq = dqkv.data(),
+                                  .dq_stride = inputs.stride(),
+                                  .dk = dqkv.data() + k_offset,
+                                  .dk_stride = inputs.stride(),
+                                  .dv = dqkv.data() + v_offset,
+                                  .dv_stride = inputs.stride(),
+                                  .document_starts = starts.data(),
+                                  .num_documents = documents,
+                                  .rows = shape.rows(),
+                                  .num_heads = shape.heads,
+                                  .num_kv_heads = shape.kv_heads,
+                                  .head_dim = shape.head_dim,
+                                  .scale = static_cast<float>(shape.scale),
+                                  .window = shape.window,
+                                  .scratch = scratch.data(),
+                                  .scratch_bytes = scratch_bytes});
+  EXPECT_TRUE(backward.ok()) << backward;
+  return {out.Download(), lse.Download(), dqkv.Download()};
+}
+
+AttentionInputs RandomInputs(const reference::AttentionShape& shape) {
+  AttentionInputs inputs{.shape = shape, .qkv = {}, .dout = {}};
+  inputs.qkv = RandomBf16(shape.rows() * inputs.stride(), 1);
+  inputs.dout = RandomBf16(shape.rows() * inputs.q_size(), 2);
+  return inputs;
+}
+
+CudaCase Case(const std::string& documents_name, const std::vector<int32_t>& starts, int64_t heads,
+              int64_t kv_heads, int64_t head_dim, int64_t window) {
+  const AttentionInputs inputs =
+      RandomInputs({.starts = starts,
+                    .heads = heads,
+                    .kv_heads = kv_heads,
+                    .head_dim = head_dim,
+                    .window = window,
+                    .scale = static_cast<float>(1.0 / std::sqrt(head_dim))});
+  return {.name = absl::StrCat("Attention", documents_name, "Heads", heads, "of", kv_heads, "Dim",
+                               head_dim, "Window", window),
+          .run =
+              [=](const cuda::Context& context) {
+                const AttentionResults results = RunOnDevice(context, inputs);
+                const auto columns = [&](int64_t begin, int64_t count) {
+                  return Columns(results.dqkv, inputs.shape.rows(), inputs.stride(), begin, count);
+                };
+                return std::vector<Floats>{
+                    results.out, results.lse, columns(0, inputs.q_size()),
+                    columns(inputs.q_size(), inputs.kv_size()),
+                    columns(inputs.q_size() + inputs.kv_size(), inputs.kv_size())};
+              },
+          .expected =
+              [=] {
+                const auto q = ToDoubles(inputs.q());
+                const auto k = ToDoubles(inputs.k());
+                const auto v = ToDoubles(inputs.v());
+                const auto forward = reference::Attention(inputs.shape, q, k, v);
+                const auto g =
+                    reference::AttentionBackward(inputs.shape, q, k, v, ToDoubles(inputs.dout));
+                return std::vector<reference::Doubles>{forward.out, forward.lse, g.dq, g.dk, g.dv};
+              },
+          .tolerances = {kOutBound, kLseBound, kGradientBound, kGradientBound, kGradientBound}};
+}
+
+// A document has the same bits whatever is packed beside it, and NaN stays in its document.
+TEST(CudaAttentionIsolationTest, ADocumentDoesNotFeelItsNeighbours) {
+  const auto context = ContextOrNull();
+  if (context == nullptr) GTEST_SKIP() << "no GPU";
+  for (const int64_t head_dim : {24, 128}) {
+    for (const int64_t window : {0, 3, 64}) {
+      for (const int32_t length : {1, 63, 64, 65, 130}) {
+        const reference::AttentionShape alone_shape{{0, length}, 4, 2, head_dim, window, 0.2};
+        const AttentionInputs document = RandomInputs(alone_shape);
+        const AttentionResults alone = RunOnDevice(context->get(), document);
+        const std::vector<int32_t> starts = {0, 37, 37, 166, 166 + length, 166 + length + 41};
+        AttentionInputs packed = RandomInputs({starts, 4, 2, head_dim, window, 0.2});
+        std::fill(packed.qkv.begin(), packed.qkv.begin() + 166 * packed.stride(),
+                  std::numeric_limits<float>::quiet_NaN());
+        std::copy(document.qkv.begin(), document.qkv.end(),
+                  packed.qkv.begin() + 166 * packed.stride());
+        std::copy(document.dout.begin(), document.dout.end(),
+                  packed.dout.begin() + 166 * packed.q_size());
+        const AttentionResults together = RunOnDevice(context->get(), packed);
+        const auto rows = [&](const Floats& values, int64_t width) {
+          return Floats(values.begin() + 166 * width, values.begin() + (166 + length) * width);
+        };
+        EXPECT_EQ(rows(together.out, packed.q_size()), alone.out) << length << " " << window;
+        EXPECT_EQ(rows(together.lse, 4), alone.lse) << length << " " << window;
+        EXPECT_EQ(rows(together.dqkv, packed.stride()), alone.dqkv) << length << " " << window;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<CudaCase> AttentionCudaCases() {
+  const std::vector<int32_t> packed = {0, 0, 1, 3, 66, 130, 195, 325, 325};
+  std::vector<CudaCase> cases;
+  for (const int64_t window : {0, 1, 3, 64, 65, 1000}) {
+    cases.push_back(Case("Packed", packed, 4, 4, 8, window));
+    cases.push_back(Case("Packed", packed, 4, 2, 64, window));
+    cases.push_back(Case("Packed", packed, 4, 1, 10, window));
+    cases.push_back(Case("Packed", packed, 7, 1, 128, window));
+    cases.push_back(Case("One", {0, 200}, 2, 1, 80, window));
+  }
+  cases.push_back(Case("None", {0}, 2, 1, 8, 0));
+  cases.push_back(Case("Empty", {0, 0, 0}, 2, 1, 8, 0));
+  cases.push_back(Case("OneToken", {0, 1}, 1, 1, 2, 0));
+  return cases;
+}
+
+}  // namespace penstock
