@@ -7,10 +7,12 @@
 // searches and first touches and is not counted; step_seconds is the median of the others, of
 // which each includes the optimizer. The policy is what the flags say, for no planner is asked.
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdio>
 #include <map>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -119,11 +121,18 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+nlohmann::json ByLane(const std::array<double, kLaneCount>& seconds) {
+  nlohmann::json object;
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    object[LaneName(static_cast<Lane>(lane))] = seconds[lane];
+  }
+  return object;
+}
+
 struct Measured {
   std::vector<double> seconds;  // by step, the first left out
   StepResult last;
   double first_loss = 0;
-  double update_seconds = 0;  // from the end of the device's work to the end of the step
 };
 
 absl::StatusOr<Measured> RunSteps(const Flags& flags, const StepProgram& program,
@@ -148,14 +157,61 @@ absl::StatusOr<Measured> RunSteps(const Flags& flags, const StepProgram& program
       measured.seconds.push_back(SecondsSince(start));
     }
   }
-  int64_t device_end = 0, end = 0;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    const OpTime& time = executor.timeline()[i];
-    end = std::max(end, time.end_ns);
-    if (program.ops[i].lane != Lane::kHost) device_end = std::max(device_end, time.end_ns);
-  }
-  measured.update_seconds = static_cast<double>(end - device_end) * 1e-9;
   return measured;
+}
+
+// A time in which the compute lane did nothing.
+struct Gap {
+  int64_t start_ns, end_ns;
+  std::string until;  // the compute op that ended it, or the end of the step
+};
+
+// The gaps of the last step, from its start to the end of its last op.
+std::vector<Gap> ComputeGaps(const StepProgram& program, std::span<const OpTime> timeline) {
+  std::vector<Gap> gaps;
+  int64_t busy_until = 0, end = 0;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    end = std::max(end, timeline[i].end_ns);
+    if (program.ops[i].lane != Lane::kCompute) continue;
+    if (timeline[i].start_ns > busy_until) {
+      gaps.push_back(
+          {busy_until, timeline[i].start_ns, OpText(program, OpId{static_cast<int32_t>(i)})});
+    }
+    busy_until = timeline[i].end_ns;
+  }
+  if (end > busy_until) gaps.push_back({busy_until, end, "end of the step"});
+  return gaps;
+}
+
+nlohmann::json LongestGaps(std::vector<Gap> gaps) {
+  constexpr size_t kShown = 5;
+  std::sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) {
+    return a.end_ns - a.start_ns > b.end_ns - b.start_ns;
+  });
+  nlohmann::json shown = nlohmann::json::array();
+  for (size_t i = 0; i < std::min(kShown, gaps.size()); ++i) {
+    shown.push_back({{"seconds", static_cast<double>(gaps[i].end_ns - gaps[i].start_ns) * 1e-9},
+                     {"until", gaps[i].until}});
+  }
+  return shown;
+}
+
+// By lane: how long it was busy while the compute lane was not. What "compute" names is the
+// length of its gaps.
+nlohmann::json ExposedSeconds(const StepProgram& program, std::span<const OpTime> timeline) {
+  std::array<double, kLaneCount> seconds = {};
+  for (const Gap& gap : ComputeGaps(program, timeline)) {
+    seconds[static_cast<int>(Lane::kCompute)] +=
+        static_cast<double>(gap.end_ns - gap.start_ns) * 1e-9;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const int64_t begin = std::max(gap.start_ns, timeline[i].start_ns);
+      const int64_t end = std::min(gap.end_ns, timeline[i].end_ns);
+      if (end > begin) {
+        seconds[static_cast<int>(program.ops[i].lane)] += static_cast<double>(end - begin) * 1e-9;
+      }
+    }
+  }
+  return ByLane(seconds);
 }
 
 // Seconds by kind of op.
@@ -218,10 +274,6 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const Flags& flags) {
   const int64_t tokens = flags.micro_batches * flags.micro_batch_tokens;
   const double rate = static_cast<double>(tokens) / step_seconds;
   const double flops = TrainFlopsPerToken(spec, flags.sequence_length);
-  nlohmann::json busy;
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    busy[LaneName(static_cast<Lane>(lane))] = measured.last.busy_seconds[lane];
-  }
   const auto devices = ListGpuDevices();
   return nlohmann::json{
       {"geometry", flags.geometry},
@@ -233,10 +285,11 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const Flags& flags) {
       {"step_seconds", step_seconds},
       {"fastest_step_seconds", measured.seconds.front()},
       {"slowest_step_seconds", measured.seconds.back()},
-      {"exposed_update_seconds", measured.update_seconds},
       {"model_tflops", rate * flops * 1e-12},
       {"mfu_datasheet", rate * flops / kH100Bf16Flops},
-      {"busy_seconds_by_lane", busy},
+      {"busy_seconds_by_lane", ByLane(measured.last.busy_seconds)},
+      {"exposed_seconds_by_lane", ExposedSeconds(program, executor->timeline())},
+      {"longest_compute_gaps", LongestGaps(ComputeGaps(program, executor->timeline()))},
       {"seconds_by_op", SecondsByOp(program, *executor)},
       {"setup_seconds", setup_seconds},
       {"device_arena_bytes", program.arena_bytes},

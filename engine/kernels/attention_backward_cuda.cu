@@ -1,6 +1,6 @@
 // Attention, backward, on CUDA. Two kernels, each of which computes the probabilities again from
 // lse, so that no sum needs atomics and every sum has one order:
-//   queries  a block has 64 queries of one head: delta = dot(dout, out), then dq over key tiles;
+//   queries  a block has 128 queries of one head: delta = dot(dout, out), then dq over key tiles;
 //   keys     a block has 64 keys of one key/value head: dk and dv over the heads that share it
 //            and over the query tiles that see it. It works on transposed scores [keys, queries],
 //            whose registers are then the first operand of dv and dk.
@@ -21,14 +21,26 @@ using cuda::kWarp;
 constexpr int kPart = 32;
 constexpr int kPartBlocks = kPart / 8;
 
-// Two tiles of its own and two stages of two tiles; the keys kernel adds lse and delta.
+struct QueriesTuning {
+  static constexpr int kRowTiles = 2;  // of 16 queries, a warp
+  static constexpr int kQueries = kWarps * 16 * kRowTiles;
+  static constexpr int kKeys = kPart;
+};
+struct KeysTuning {
+  static constexpr int kRowTiles = 1;  // of 16 keys: dk and dv take the registers
+  static constexpr int kKeys = kWarps * 16 * kRowTiles;
+  static constexpr int kQueries = 64;
+};
+
+// A kernel's own two tiles, and two stages of two tiles of the others; then rows' lse and delta.
 template <int kDim>
-constexpr int kTileBytes = kTile* kDim* static_cast<int>(sizeof(bf16));
+constexpr int kQueriesSharedBytes = (2 * QueriesTuning::kQueries + 4 * QueriesTuning::kKeys) *
+                                        kDim* static_cast<int>(sizeof(bf16)) +
+                                    2 * QueriesTuning::kQueries* static_cast<int>(sizeof(float));
 template <int kDim>
-constexpr int kQueriesSharedBytes = 6 * kTileBytes<kDim> +
-                                    2 * kTile* static_cast<int>(sizeof(float));
-template <int kDim>
-constexpr int kKeysSharedBytes = 6 * kTileBytes<kDim> + 4 * kTile* static_cast<int>(sizeof(float));
+constexpr int kKeysSharedBytes =
+    (2 * KeysTuning::kKeys + 4 * KeysTuning::kQueries) * kDim* static_cast<int>(sizeof(bf16)) +
+    4 * KeysTuning::kQueries* static_cast<int>(sizeof(float));
 
 struct BackwardParams {
   AttentionBackwardArgs<bf16> args;
@@ -49,44 +61,47 @@ __device__ HeadViews ViewsOf(const BackwardParams& params, int head, int kv_head
           {args.dout + head * head_dim, args.num_heads * head_dim, head_dim, params.wide}};
 }
 
-__device__ bool Sees(int query, int key, const Tile& tile, int window) {
-  return key <= query && key >= FirstKey(tile.document_begin, query, window);
-}
-
-// Two threads a row. Rows past the document get lse = Inf, which makes their probabilities 0.
-__device__ void PrepareRows(const BackwardParams& params, const Tile& tile, int head, float* lse,
-                            float* delta) {
+// dot(dout, out) of one row and head.
+__device__ float DotOutputs(const BackwardParams& params, int64_t at) {
   const AttentionBackwardArgs<bf16>& args = params.args;
-  const int local = static_cast<int>(threadIdx.x) / 2;
-  const int row = tile.begin + local;
-  const bool inside = row < tile.document_end;
   float sum = 0;
-  if (inside) {
-    const int64_t at = (row * args.num_heads + head) * args.head_dim;
-    for (int64_t i = threadIdx.x % 2; i < args.head_dim; i += 2) {
+  if (params.wide) {
+    for (int64_t i = 0; i < args.head_dim; i += cuda::kWide) {
+      float dout[cuda::kWide], out[cuda::kWide];
+      cuda::Load(args.dout + at + i, dout);
+      cuda::Load(args.out + at + i, out);
+#pragma unroll
+      for (int j = 0; j < cuda::kWide; ++j) sum += dout[j] * out[j];
+    }
+  } else {
+    for (int64_t i = 0; i < args.head_dim; ++i) {
       sum += cuda::DeviceFloat(args.dout[at + i]) * cuda::DeviceFloat(args.out[at + i]);
     }
   }
-  sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-  if (threadIdx.x % 2 != 0) return;
-  lse[local] = inside ? args.lse[row * args.num_heads + head] * kLog2E : kInfinity;
-  delta[local] = sum;
-  if (inside) params.delta[row * args.num_heads + head] = sum;
+  return sum;
 }
 
-// From scores s and dp = dout v^T to ds = p (dp - delta), all [16 queries, kPart keys].
+// A thread for each row. Rows past the document get lse = Inf, which makes their probabilities 0.
+__device__ void PrepareRows(const BackwardParams& params, const Tile& tile, int head, float* lse,
+                            float* delta) {
+  static_assert(QueriesTuning::kQueries == kThreads);
+  const int local = static_cast<int>(threadIdx.x);
+  const int row = tile.begin + local;
+  const bool inside = row < tile.document_end;
+  const int64_t at = row * params.args.num_heads + head;
+  lse[local] = inside ? params.args.lse[at] * kLog2E : kInfinity;
+  delta[local] = inside ? DotOutputs(params, at * params.args.head_dim) : 0.0f;
+  if (inside) params.delta[at] = delta[local];
+}
+
+// From scores and dp = dout v^T of 16 queries to ds = p (dp - delta), in the place of the scores.
 __device__ void ScoreGradients(float (&scores)[kPartBlocks][4], const float (&dp)[kPartBlocks][4],
-                               float scale, const float (&lse)[2], const float (&delta)[2],
-                               const Tile& tile, int first_query, int first_key, int window) {
-  const int lane = threadIdx.x % kWarp;
+                               float scale, const float (&lse)[2], const float (&delta)[2]) {
 #pragma unroll
   for (int block = 0; block < kPartBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      const int query = first_query + lane / 4 + i / 2 * 8;
-      const int key = first_key + block * 8 + lane % 4 * 2 + i % 2;
-      const float p =
-          Sees(query, key, tile, window) ? exp2f(scores[block][i] * scale - lse[i / 2]) : 0.0f;
+      const float p = Exp2(scores[block][i] * scale - lse[i / 2]);
       scores[block][i] = p * (dp[block][i] - delta[i / 2]);
     }
   }
@@ -96,57 +111,77 @@ template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     AttentionBackwardQueriesKernel(const BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr int kElements = kTile * kDim;
+  constexpr int kRowTiles = QueriesTuning::kRowTiles, kQueries = QueriesTuning::kQueries;
+  constexpr int kKeys = QueriesTuning::kKeys, kElements = kKeys * kDim;
   const AttentionBackwardArgs<bf16>& args = params.args;
   const int slot = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const Tile tile = TileOfSlot(args.document_starts, static_cast<int>(args.num_documents), slot);
+  const Tile tile =
+      TileOfSlot<kQueries>(args.document_starts, static_cast<int>(args.num_documents), slot);
   if (tile.count == 0) return;
   bf16* queries = reinterpret_cast<bf16*>(shared);
-  bf16* douts = queries + kElements;
-  bf16* keys[2] = {queries + 2 * kElements, queries + 3 * kElements};
-  bf16* values[2] = {queries + 4 * kElements, queries + 5 * kElements};
-  float* row_lse = reinterpret_cast<float*>(queries + 6 * kElements);
-  float* row_delta = row_lse + kTile;
+  bf16* douts = queries + kQueries * kDim;
+  bf16* keys = douts + kQueries * kDim;  // two stages of kElements
+  bf16* values = keys + 2 * kElements;   // likewise
+  float* row_lse = reinterpret_cast<float*>(values + 2 * kElements);
+  float* row_delta = row_lse + kQueries;
   const int window = static_cast<int>(args.window), head = static_cast<int>(blockIdx.y);
   const int kv_head = head / static_cast<int>(args.num_heads / args.num_kv_heads);
   const HeadViews views = ViewsOf(params, head, kv_head);
 
-  int begin = TileBegin(tile.document_begin, FirstKey(tile.document_begin, tile.begin, window));
-  LoadTile<kDim>(views.q, tile.begin, tile.document_end, queries);
-  LoadTile<kDim>(views.dout, tile.begin, tile.document_end, douts);
-  LoadTile<kDim>(views.k, begin, tile.document_end, keys[0]);
-  LoadTile<kDim>(views.v, begin, tile.document_end, values[0]);
+  const int end = tile.begin + tile.count;  // of the keys too
+  int begin =
+      TileBegin<kKeys>(tile.document_begin, FirstKey(tile.document_begin, tile.begin, window));
+  LoadTile<kDim, kQueries>(views.q, tile.begin, tile.document_end, queries);
+  LoadTile<kDim, kQueries>(views.dout, tile.begin, tile.document_end, douts);
+  LoadTile<kDim, kKeys>(views.k, begin, tile.document_end, keys);
+  LoadTile<kDim, kKeys>(views.v, begin, tile.document_end, values);
   CommitLoads();
   PrepareRows(params, tile, head, row_lse, row_delta);
   __syncthreads();
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kRowTiles;
+  const int first_query = tile.begin + warp_row;
   const int own_row = warp_row + static_cast<int>(threadIdx.x) % kWarp / 4;
-  const float lse[2] = {row_lse[own_row], row_lse[own_row + 8]};
-  const float delta[2] = {row_delta[own_row], row_delta[own_row + 8]};
+  float lse[kRowTiles][2], delta[kRowTiles][2];
+#pragma unroll
+  for (int i = 0; i < 2 * kRowTiles; ++i) {
+    lse[i / 2][i % 2] = row_lse[own_row + 8 * i];
+    delta[i / 2][i % 2] = row_delta[own_row + 8 * i];
+  }
   const float scale = args.scale * kLog2E;
-  float dq[kDim / 8][4] = {};
-  for (int stage = 0; begin <= tile.begin; begin += kTile, stage ^= 1) {
-    if (begin < tile.begin) {
-      LoadTile<kDim>(views.k, begin + kTile, tile.document_end, keys[stage ^ 1]);
-      LoadTile<kDim>(views.v, begin + kTile, tile.document_end, values[stage ^ 1]);
+  Sums<kRowTiles, kDim / 8> dq = {};
+  for (int stage = 0; begin < end; begin += kKeys, stage ^= 1) {
+    if (begin + kKeys < end) {
+      const int next = (stage ^ 1) * kElements;
+      LoadTile<kDim, kKeys>(views.k, begin + kKeys, tile.document_end, keys + next);
+      LoadTile<kDim, kKeys>(views.v, begin + kKeys, tile.document_end, values + next);
     }
     CommitLoads();
     WaitForLoads<1>();
     __syncthreads();
+    if (begin < first_query + 16 * kRowTiles) {  // else all of these keys come after the queries
+      Sums<kRowTiles, kPartBlocks> scores, dp;
+      MultiplyRows<kDim, kRowTiles, kPartBlocks>(queries, warp_row, keys + stage * kElements, 0,
+                                                 scores);
+      MultiplyRows<kDim, kRowTiles, kPartBlocks>(douts, warp_row, values + stage * kElements, 0,
+                                                 dp);
 #pragma unroll
-    for (int part = 0; part < kTile; part += kPart) {
-      float scores[kPartBlocks][4], dp[kPartBlocks][4];
-      MultiplyRows<kDim>(queries, warp_row, keys[stage], part, scores);
-      MultiplyRows<kDim>(douts, warp_row, values[stage], part, dp);
-      ScoreGradients(scores, dp, scale, lse, delta, tile, tile.begin + warp_row, begin + part,
-                     window);
-      AddWeightedRows<kDim>(scores, keys[stage], part, dq);
+      for (int i = 0; i < kRowTiles; ++i) {
+        if (begin + kKeys > first_query || window > 0) {
+          MaskScores<ScoreRows::kQueries>(scores[i], tile.document_begin, first_query + 16 * i,
+                                          begin, window);
+        }
+        ScoreGradients(scores[i], dp[i], scale, lse[i], delta[i]);
+      }
+      AddWeightedRows<kDim, kRowTiles, kPartBlocks>(scores, keys + stage * kElements, 0, dq);
     }
     __syncthreads();  // before the next copy overwrites this stage
   }
   const float factor[2] = {args.scale, args.scale};
-  StoreRows<kDim>(dq, factor, args.dq + head * args.head_dim, args.dq_stride,
-                  static_cast<int>(args.head_dim), tile.begin + warp_row, tile.document_end);
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+    StoreRows<kDim>(dq[i], factor, args.dq + head * args.head_dim, args.dq_stride,
+                    static_cast<int>(args.head_dim), first_query + 16 * i, tile.document_end);
+  }
 }
 
 // A tile of queries of one head, as the keys kernel walks them.
@@ -161,9 +196,10 @@ struct QueryStage {
 template <int kDim>
 __device__ void LoadQueries(const BackwardParams& params, const HeadViews& views, int head,
                             int begin, int end, const QueryStage<kDim>& stage) {
-  LoadTile<kDim>(views.q, begin, end, stage.queries);
-  LoadTile<kDim>(views.dout, begin, end, stage.douts);
-  for (int local = threadIdx.x; local < kTile; local += kThreads) {
+  constexpr int kQueries = KeysTuning::kQueries;
+  LoadTile<kDim, kQueries>(views.q, begin, end, stage.queries);
+  LoadTile<kDim, kQueries>(views.dout, begin, end, stage.douts);
+  for (int local = threadIdx.x; local < kQueries; local += kThreads) {
     const int64_t at = (begin + local) * params.args.num_heads + head;
     const bool inside = begin + local < end;
     stage.lse[local] = inside ? params.args.lse[at] * kLog2E : kInfinity;
@@ -174,86 +210,95 @@ __device__ void LoadQueries(const BackwardParams& params, const HeadViews& views
 // From transposed scores and dp [16 keys, kPart queries] to p and ds, in their places.
 template <int kDim>
 __device__ void TransposedGradients(float (&scores)[kPartBlocks][4], float (&dp)[kPartBlocks][4],
-                                    float scale, const QueryStage<kDim>& stage, int part,
-                                    const Tile& tile, int first_key, int queries_begin,
-                                    int window) {
+                                    float scale, const QueryStage<kDim>& stage, int part) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
   for (int block = 0; block < kPartBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int local = part + block * 8 + lane % 4 * 2 + i % 2;
-      const int key = first_key + lane / 4 + i / 2 * 8;
-      const float p = Sees(queries_begin + local, key, tile, window)
-                          ? exp2f(scores[block][i] * scale - stage.lse[local])
-                          : 0.0f;
+      const float p = Exp2(scores[block][i] * scale - stage.lse[local]);
       scores[block][i] = p;
       dp[block][i] = p * (dp[block][i] - stage.delta[local]);
     }
   }
 }
 
+// Stage 0 or 1 of the query tiles that lie behind the block's own two.
+template <int kDim>
+__device__ QueryStage<kDim> StageOf(bf16* tiles, int stage) {
+  constexpr int kQueries = KeysTuning::kQueries, kElements = kQueries * kDim;
+  float* floats = reinterpret_cast<float*>(tiles + 4 * kElements) + stage * 2 * kQueries;
+  return {tiles + stage * 2 * kElements, tiles + (stage * 2 + 1) * kElements, floats,
+          floats + kQueries};
+}
+
+// Query tiles from the keys' own to the last that sees one of them.
+__device__ int QueryTiles(const Tile& tile, int window) {
+  const int64_t last_seen =
+      window == 0 ? tile.document_end - 1 : int64_t{tile.begin} + tile.count + window - 2;
+  const int last =
+      static_cast<int>(last_seen < tile.document_end - 1 ? last_seen : tile.document_end - 1);
+  return (last - tile.begin) / KeysTuning::kQueries + 1;
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     AttentionBackwardKeysKernel(const BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr int kElements = kTile * kDim;
+  constexpr int kKeys = KeysTuning::kKeys, kQueries = KeysTuning::kQueries;
   const AttentionBackwardArgs<bf16>& args = params.args;
-  const Tile tile = TileOfSlot(args.document_starts, static_cast<int>(args.num_documents),
-                               static_cast<int>(blockIdx.x));
+  const Tile tile = TileOfSlot<kKeys>(args.document_starts, static_cast<int>(args.num_documents),
+                                      static_cast<int>(blockIdx.x));
   if (tile.count == 0) return;
   bf16* keys = reinterpret_cast<bf16*>(shared);
-  bf16* values = keys + kElements;
-  float* floats = reinterpret_cast<float*>(keys + 6 * kElements);
-  const QueryStage<kDim> stages[2] = {
-      {keys + 2 * kElements, keys + 3 * kElements, floats, floats + kTile},
-      {keys + 4 * kElements, keys + 5 * kElements, floats + 2 * kTile, floats + 3 * kTile}};
+  bf16* values = keys + kKeys * kDim;
+  bf16* others = values + kKeys * kDim;
   const int window = static_cast<int>(args.window), kv_head = static_cast<int>(blockIdx.y);
   const int group = static_cast<int>(args.num_heads / args.num_kv_heads);
-  // Query tiles from the keys' own to the last that sees one of them.
-  const int64_t last_seen =
-      window == 0 ? tile.document_end - 1 : int64_t{tile.begin} + tile.count - 1 + window - 1;
-  const int last =
-      static_cast<int>(last_seen < tile.document_end - 1 ? last_seen : tile.document_end - 1);
-  const int tiles = (last - tile.begin) / kTile + 1;
+  const int tiles = QueryTiles(tile, window);
   const int steps = group * tiles;  // heads of the group, and their tiles inside
 
-  const auto load = [&](int step, const QueryStage<kDim>& stage) {
+  const auto load = [&](int step) {
     const int head = kv_head * group + step / tiles;
-    LoadQueries(params, ViewsOf(params, head, kv_head), head, tile.begin + step % tiles * kTile,
-                tile.document_end, stage);
+    LoadQueries(params, ViewsOf(params, head, kv_head), head, tile.begin + step % tiles * kQueries,
+                tile.document_end, StageOf<kDim>(others, step % 2));
   };
   const HeadViews own = ViewsOf(params, kv_head * group, kv_head);
-  LoadTile<kDim>(own.k, tile.begin, tile.document_end, keys);
-  LoadTile<kDim>(own.v, tile.begin, tile.document_end, values);
-  load(0, stages[0]);
+  LoadTile<kDim, kKeys>(own.k, tile.begin, tile.document_end, keys);
+  LoadTile<kDim, kKeys>(own.v, tile.begin, tile.document_end, values);
+  load(0);
   CommitLoads();
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
   const float scale = args.scale * kLog2E;
-  float dk[kDim / 8][4] = {}, dv[kDim / 8][4] = {};
+  Sums<1, kDim / 8> dk = {}, dv = {};
   for (int step = 0; step < steps; ++step) {
-    const QueryStage<kDim>& stage = stages[step % 2];
-    if (step + 1 < steps) load(step + 1, stages[(step + 1) % 2]);
+    const QueryStage<kDim> stage = StageOf<kDim>(others, step % 2);
+    if (step + 1 < steps) load(step + 1);
     CommitLoads();
     WaitForLoads<1>();
     __syncthreads();
+    const int queries_begin = tile.begin + step % tiles * kQueries;
 #pragma unroll
-    for (int part = 0; part < kTile; part += kPart) {
-      float scores[kPartBlocks][4], dp[kPartBlocks][4];
-      MultiplyRows<kDim>(keys, warp_row, stage.queries, part, scores);
-      MultiplyRows<kDim>(values, warp_row, stage.douts, part, dp);
-      TransposedGradients(scores, dp, scale, stage, part, tile, tile.begin + warp_row,
-                          tile.begin + step % tiles * kTile, window);
-      AddWeightedRows<kDim>(scores, stage.douts, part, dv);
-      AddWeightedRows<kDim>(dp, stage.queries, part, dk);
+    for (int part = 0; part < kQueries; part += kPart) {
+      Sums<1, kPartBlocks> scores, dp;
+      MultiplyRows<kDim, 1, kPartBlocks>(keys, warp_row, stage.queries, part, scores);
+      MultiplyRows<kDim, 1, kPartBlocks>(values, warp_row, stage.douts, part, dp);
+      if (queries_begin == tile.begin || window > 0) {
+        MaskScores<ScoreRows::kKeys>(scores[0], tile.document_begin, queries_begin + part,
+                                     tile.begin + warp_row, window);
+      }
+      TransposedGradients(scores[0], dp[0], scale, stage, part);
+      AddWeightedRows<kDim, 1, kPartBlocks>(scores, stage.douts, part, dv);
+      AddWeightedRows<kDim, 1, kPartBlocks>(dp, stage.queries, part, dk);
     }
     __syncthreads();  // before the next copy overwrites this stage
   }
   const float whole[2] = {1.0f, 1.0f}, scaled[2] = {args.scale, args.scale};
   const int head_dim = static_cast<int>(args.head_dim), at = kv_head * head_dim;
-  StoreRows<kDim>(dv, whole, args.dv + at, args.dv_stride, head_dim, tile.begin + warp_row,
+  StoreRows<kDim>(dv[0], whole, args.dv + at, args.dv_stride, head_dim, tile.begin + warp_row,
                   tile.document_end);
-  StoreRows<kDim>(dk, scaled, args.dk + at, args.dk_stride, head_dim, tile.begin + warp_row,
+  StoreRows<kDim>(dk[0], scaled, args.dk + at, args.dk_stride, head_dim, tile.begin + warp_row,
                   tile.document_end);
 }
 
@@ -270,13 +315,16 @@ absl::Status LaunchOne(Kernel kernel, dim3 grid, int shared_bytes, cudaStream_t 
 template <int kDim>
 absl::Status Launch(const cuda::Context& context, const BackwardParams& params) {
   const AttentionBackwardArgs<bf16>& args = params.args;
-  const unsigned slots = static_cast<unsigned>(NumSlots(args.rows, args.num_documents));
+  const auto grid = [&args](int64_t slots, int64_t heads) {
+    return dim3(static_cast<unsigned>(slots), static_cast<unsigned>(heads));
+  };
+  const int64_t query_slots = NumSlots<QueriesTuning::kQueries>(args.rows, args.num_documents);
   PENSTOCK_RETURN_IF_ERROR(LaunchOne(AttentionBackwardQueriesKernel<kDim>,
-                                     dim3(slots, static_cast<unsigned>(args.num_heads)),
-                                     kQueriesSharedBytes<kDim>, context.stream, params));
-  return LaunchOne(AttentionBackwardKeysKernel<kDim>,
-                   dim3(slots, static_cast<unsigned>(args.num_kv_heads)), kKeysSharedBytes<kDim>,
-                   context.stream, params);
+                                     grid(query_slots, args.num_heads), kQueriesSharedBytes<kDim>,
+                                     context.stream, params));
+  const int64_t key_slots = NumSlots<KeysTuning::kKeys>(args.rows, args.num_documents);
+  return LaunchOne(AttentionBackwardKeysKernel<kDim>, grid(key_slots, args.num_kv_heads),
+                   kKeysSharedBytes<kDim>, context.stream, params);
 }
 
 }  // namespace
@@ -296,7 +344,7 @@ absl::Status AttentionBackward(const cuda::Context& context,
   PENSTOCK_RETURN_IF_ERROR(Require(
       args.dout != nullptr && args.dq != nullptr && args.dk != nullptr && args.dv != nullptr,
       "AttentionBackward", "arrays dout, dq, dk and dv"));
-  const bool wide = cuda::AllowsWide({args.q, args.k, args.v, args.dout},
+  const bool wide = cuda::AllowsWide({args.q, args.k, args.v, args.dout, args.out},
                                      {args.q_stride, args.k_stride, args.v_stride, args.head_dim});
   const BackwardParams params{args, static_cast<float*>(args.scratch), wide};
   return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);

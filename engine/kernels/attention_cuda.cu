@@ -1,5 +1,5 @@
-// Attention, forward, on CUDA. A block has a tile of 64 queries of one head and walks the key
-// tiles that they see, with the next tile's copy under way; a warp keeps 16 queries' running
+// Attention, forward, on CUDA. A block has a tile of 128 queries of one head and walks the tiles of
+// 64 keys that they see, with the next tile's copy under way; a warp keeps 32 queries' running
 // maximum, sum and output in registers (the online softmax of FlashAttention). Exponentials are
 // to base 2, with log2(e) folded into the scale. Late tiles see the most keys and start first.
 #include "engine/cuda/context.h"
@@ -14,27 +14,18 @@ namespace {
 using namespace cuda::attention;  // NOLINT(google-build-using-namespace): of this op only
 using cuda::kWarp;
 
-constexpr int kScoreBlocks = kTile / 8;
+struct Tuning {
+  static constexpr int kRowTiles = 2;  // of 16 queries, a warp
+  static constexpr int kQueries = kWarps * 16 * kRowTiles;
+  static constexpr int kKeys = 64;
+};
+constexpr int kRowTiles = Tuning::kRowTiles;
+constexpr int kScoreBlocks = Tuning::kKeys / 8;
 
-// Two stages of a key and a value tile, and the queries.
+// The queries, and two stages of a key and a value tile.
 template <int kDim>
-constexpr int kSharedBytes = 5 * kTile* kDim* static_cast<int>(sizeof(bf16));
-
-// A warp's scores of one key tile: -Inf where the query does not see the key.
-__device__ void MaskScores(float (&scores)[kScoreBlocks][4], const Tile& tile, int first_query,
-                           int keys_begin, int window) {
-  const int lane = threadIdx.x % kWarp;
-#pragma unroll
-  for (int block = 0; block < kScoreBlocks; ++block) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int query = first_query + lane / 4 + i / 2 * 8;
-      const int key = keys_begin + block * 8 + lane % 4 * 2 + i % 2;
-      const bool seen = key <= query && key >= FirstKey(tile.document_begin, query, window);
-      if (!seen) scores[block][i] = -kInfinity;
-    }
-  }
-}
+constexpr int kSharedBytes =
+    (Tuning::kQueries + 4 * Tuning::kKeys) * kDim* static_cast<int>(sizeof(bf16));
 
 // Largest or sum over the four lanes that share a row.
 __device__ float RowMax(float value) {
@@ -46,18 +37,16 @@ __device__ float RowSum(float value) {
   return value + __shfl_xor_sync(0xffffffffu, value, 2);
 }
 
-// Of a thread's two rows; `sum` is this thread's part until the end.
-template <int kDim>
+// Of a thread's two rows of 16; `sum` is this thread's part until the end.
 struct Running {
   float max[2] = {-kInfinity, -kInfinity};
   float sum[2] = {0, 0};
-  float out[kDim / 8][4] = {};
 };
 
 // Scores become probabilities relative to the new maximum; what was summed before is rescaled.
 template <int kDim>
-__device__ void UpdateSoftmax(float (&scores)[kScoreBlocks][4], float scale,
-                              Running<kDim>& running) {
+__device__ void UpdateSoftmax(float (&scores)[kScoreBlocks][4], float scale, Running& running,
+                              float (&out)[kDim / 8][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float max = running.max[half];
@@ -67,19 +56,19 @@ __device__ void UpdateSoftmax(float (&scores)[kScoreBlocks][4], float scale,
     }
     max = RowMax(max);
     const float base = max == -kInfinity ? 0.0f : max;  // a row that has seen no key yet
-    const float shrink = exp2f(running.max[half] - base);
+    const float shrink = Exp2(running.max[half] - base);
     running.max[half] = max;
     running.sum[half] *= shrink;
 #pragma unroll
     for (int block = 0; block < kDim / 8; ++block) {
-      running.out[block][2 * half] *= shrink;
-      running.out[block][2 * half + 1] *= shrink;
+      out[block][2 * half] *= shrink;
+      out[block][2 * half + 1] *= shrink;
     }
 #pragma unroll
     for (int block = 0; block < kScoreBlocks; ++block) {
 #pragma unroll
       for (int i = 2 * half; i < 2 * half + 2; ++i) {
-        scores[block][i] = exp2f(scores[block][i] * scale - base);
+        scores[block][i] = Exp2(scores[block][i] * scale - base);
         running.sum[half] += scores[block][i];
       }
     }
@@ -91,35 +80,36 @@ struct ForwardParams {
   bool wide;
 };
 
+// Of 16 rows from first_query on.
 template <int kDim>
-__device__ void Finish(const AttentionForwardArgs<bf16>& args, const Tile& tile, int head,
-                       int first_query, Running<kDim>& running) {
+__device__ void Finish(const AttentionForwardArgs<bf16>& args, int document_end, int head,
+                       int first_query, const Running& running, const float (&out)[kDim / 8][4]) {
   float factor[2];
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const float sum = RowSum(running.sum[half]);
     factor[half] = 1.0f / sum;
-    const int row = first_query + threadIdx.x % kWarp / 4 + 8 * half;
-    if (threadIdx.x % 4 == 0 && row < tile.document_end) {
+    const int row = first_query + static_cast<int>(threadIdx.x) % kWarp / 4 + 8 * half;
+    if (threadIdx.x % 4 == 0 && row < document_end) {
       args.lse[row * args.num_heads + head] = (running.max[half] + log2f(sum)) * kLn2;
     }
   }
-  StoreRows<kDim>(running.out, factor, args.out + head * args.head_dim,
-                  args.num_heads * args.head_dim, static_cast<int>(args.head_dim), first_query,
-                  tile.document_end);
+  StoreRows<kDim>(out, factor, args.out + head * args.head_dim, args.num_heads * args.head_dim,
+                  static_cast<int>(args.head_dim), first_query, document_end);
 }
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) AttentionForwardKernel(const ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr int kElements = kTile * kDim;
+  constexpr int kKeys = Tuning::kKeys, kElements = kKeys * kDim;
   const AttentionForwardArgs<bf16>& args = params.args;
   const int slot = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const Tile tile = TileOfSlot(args.document_starts, static_cast<int>(args.num_documents), slot);
+  const Tile tile = TileOfSlot<Tuning::kQueries>(args.document_starts,
+                                                 static_cast<int>(args.num_documents), slot);
   if (tile.count == 0) return;
   bf16* queries = reinterpret_cast<bf16*>(shared);
-  bf16* keys[2] = {queries + kElements, queries + 2 * kElements};
-  bf16* values[2] = {queries + 3 * kElements, queries + 4 * kElements};
+  bf16* keys = queries + Tuning::kQueries * kDim;  // two stages of kElements
+  bf16* values = keys + 2 * kElements;             // likewise
   const int head_dim = static_cast<int>(args.head_dim), window = static_cast<int>(args.window);
   const int head = static_cast<int>(blockIdx.y);
   const int kv_head = head / static_cast<int>(args.num_heads / args.num_kv_heads);
@@ -127,31 +117,46 @@ __global__ void __launch_bounds__(kThreads) AttentionForwardKernel(const Forward
   const HeadView k{args.k + kv_head * head_dim, args.k_stride, head_dim, params.wide};
   const HeadView v{args.v + kv_head * head_dim, args.v_stride, head_dim, params.wide};
 
-  int begin = TileBegin(tile.document_begin, FirstKey(tile.document_begin, tile.begin, window));
-  LoadTile<kDim>(q, tile.begin, tile.document_end, queries);
-  LoadTile<kDim>(k, begin, tile.document_end, keys[0]);
-  LoadTile<kDim>(v, begin, tile.document_end, values[0]);
+  const int end = tile.begin + tile.count;  // of the keys too
+  int begin =
+      TileBegin<kKeys>(tile.document_begin, FirstKey(tile.document_begin, tile.begin, window));
+  LoadTile<kDim, Tuning::kQueries>(q, tile.begin, tile.document_end, queries);
+  LoadTile<kDim, kKeys>(k, begin, tile.document_end, keys);
+  LoadTile<kDim, kKeys>(v, begin, tile.document_end, values);
   CommitLoads();
-  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * kWarpRows;
+  const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kRowTiles;
   const int first_query = tile.begin + warp_row;
   const float scale = args.scale * kLog2E;
-  Running<kDim> running;
-  for (int stage = 0; begin <= tile.begin; begin += kTile, stage ^= 1) {
-    if (begin < tile.begin) {
-      LoadTile<kDim>(k, begin + kTile, tile.document_end, keys[stage ^ 1]);
-      LoadTile<kDim>(v, begin + kTile, tile.document_end, values[stage ^ 1]);
+  Running running[kRowTiles];
+  Sums<kRowTiles, kDim / 8> out = {};
+  for (int stage = 0; begin < end; begin += kKeys, stage ^= 1) {
+    if (begin + kKeys < end) {
+      LoadTile<kDim, kKeys>(k, begin + kKeys, tile.document_end, keys + (stage ^ 1) * kElements);
+      LoadTile<kDim, kKeys>(v, begin + kKeys, tile.document_end, values + (stage ^ 1) * kElements);
     }
     CommitLoads();
     WaitForLoads<1>();
     __syncthreads();
-    float scores[kScoreBlocks][4];
-    MultiplyRows<kDim>(queries, warp_row, keys[stage], 0, scores);
-    if (begin == tile.begin || window > 0) MaskScores(scores, tile, first_query, begin, window);
-    UpdateSoftmax(scores, scale, running);
-    AddWeightedRows<kDim>(scores, values[stage], 0, running.out);
+    if (begin < first_query + 16 * kRowTiles) {  // else all of these keys come after the queries
+      Sums<kRowTiles, kScoreBlocks> scores;
+      MultiplyRows<kDim, kRowTiles, kScoreBlocks>(queries, warp_row, keys + stage * kElements, 0,
+                                                  scores);
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        if (begin + kKeys > first_query || window > 0) {
+          MaskScores<ScoreRows::kQueries>(scores[i], tile.document_begin, first_query + 16 * i,
+                                          begin, window);
+        }
+        UpdateSoftmax<kDim>(scores[i], scale, running[i], out[i]);
+      }
+      AddWeightedRows<kDim, kRowTiles, kScoreBlocks>(scores, values + stage * kElements, 0, out);
+    }
     __syncthreads();  // before the next copy overwrites this stage
   }
-  Finish(args, tile, head, first_query, running);
+#pragma unroll
+  for (int i = 0; i < kRowTiles; ++i) {
+    Finish<kDim>(args, tile.document_end, head, first_query + 16 * i, running[i], out[i]);
+  }
 }
 
 template <int kDim>
@@ -161,7 +166,7 @@ absl::Status Launch(const cuda::Context& context, const ForwardParams& params) {
       cudaFuncSetAttribute(AttentionForwardKernel<kDim>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<kDim>),
       "AttentionForward"));
-  const dim3 grid(static_cast<unsigned>(NumSlots(args.rows, args.num_documents)),
+  const dim3 grid(static_cast<unsigned>(NumSlots<Tuning::kQueries>(args.rows, args.num_documents)),
                   static_cast<unsigned>(args.num_heads));
   AttentionForwardKernel<kDim><<<grid, kThreads, kSharedBytes<kDim>, context.stream>>>(params);
   return cuda::LaunchStatus("AttentionForward");

@@ -1,12 +1,13 @@
-// What the forward and backward attention kernels share: tiles of 64 rows by kDim columns in
-// shared memory, and warp-wide products of them on tensor cores (mma.sync m16n8k16, bf16).
+// What the forward and backward attention kernels share: tiles of rows by kDim columns in shared
+// memory, and warp-wide products of them on tensor cores (mma.sync m16n8k16, bf16).
 //
-// A block has 4 warps, each with 16 of the 64 rows of its own tile. A tile is stored in chunks of
-// 8 elements, chunk c of row r at place c ^ (r % 8), so the 8 rows that one ldmatrix reads lie in
-// different banks. Rows past a document's end and columns past head_dim are zeros: nothing of a
-// neighbour is ever multiplied.
+// A block has 4 warps, each with 16 or 32 rows of the block's own tile; with 32, what a warp loads
+// of the other tile serves twice, and loads from shared memory are what limits it. A tile is
+// stored in chunks of 8 elements, chunk c of row r at place c ^ (r % 8), so the 8 rows that one
+// ldmatrix reads lie in different banks. Rows past a document's end and columns past head_dim are
+// zeros: nothing of a neighbour is ever multiplied.
 //
-// Documents are cut as attention_tiles.h says: by slots of 64 tokens, counted from the document's
+// Documents are cut as attention_tiles.h says: by slots of one tile, counted from the document's
 // start, so a document's results do not depend on where it lies.
 #pragma once
 
@@ -17,9 +18,8 @@
 
 namespace penstock::cuda::attention {
 
-inline constexpr int kTile = 64;
 inline constexpr int kThreads = 128;
-inline constexpr int kWarpRows = 16;
+inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr int kChunk = 8;  // elements, 16 bytes
 inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
@@ -30,10 +30,12 @@ struct Tile {
   int begin, count;                  // rows; count is 0 for an empty slot
 };
 
-inline int64_t NumSlots(int64_t rows, int64_t num_documents) {
+template <int kTile>
+int64_t NumSlots(int64_t rows, int64_t num_documents) {
   return rows / kTile + num_documents;
 }
 
+template <int kTile>
 __device__ inline Tile TileOfSlot(const int32_t* starts, int num_documents, int slot) {
   int low = 0;  // the last document whose first slot is not beyond `slot`
   int high = num_documents;
@@ -59,6 +61,7 @@ __device__ inline int FirstKey(int document_begin, int query, int window) {
 }
 
 // Start of the tile of the document that holds `row`.
+template <int kTile>
 __device__ inline int TileBegin(int document_begin, int row) {
   return document_begin + (row - document_begin) / kTile * kTile;
 }
@@ -80,12 +83,12 @@ __device__ inline uint32_t SharedAddress(const void* pointer) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(pointer));
 }
 
-// Starts copying rows [begin, min(begin + kTile, end)) into `tile`; the rest becomes zero. All
+// Starts copying rows [begin, min(begin + kRows, end)) into `tile`; the rest becomes zero. All
 // threads; CommitLoads, WaitForLoads and a barrier make it visible.
-template <int kDim>
+template <int kDim, int kRows>
 __device__ inline void LoadTile(const HeadView& view, int begin, int end, bf16* tile) {
   constexpr int kChunks = kDim / kChunk;
-  for (int item = threadIdx.x; item < kTile * kChunks; item += kThreads) {
+  for (int item = threadIdx.x; item < kRows * kChunks; item += kThreads) {
     const int row = item / kChunks, chunk = item % kChunks;
     bf16* to = TileElement<kDim>(tile, row, chunk);
     const bool inside = begin + row < end;
@@ -175,43 +178,87 @@ __device__ inline Fragment AsOperand(const float (&left)[4], const float (&right
            Pack(right[2], right[3])}};
 }
 
-// result[16, 8 kBlocks] = rows [row, row + 16) of `left`, times rows [first, first + 8 kBlocks)
-// of `right`, transposed.
-template <int kDim, int kBlocks>
+// A warp's results: kRowTiles times 16 rows, kBlocks times 8 columns.
+template <int kRowTiles, int kBlocks>
+using Sums = float[kRowTiles][kBlocks][4];
+
+// result = rows [row, row + 16 kRowTiles) of `left`, times rows [first, first + 8 kBlocks) of
+// `right`, transposed.
+template <int kDim, int kRowTiles, int kBlocks>
 __device__ inline void MultiplyRows(bf16* left, int row, bf16* right, int first,
-                                    float (&result)[kBlocks][4]) {
+                                    Sums<kRowTiles, kBlocks>& result) {
 #pragma unroll
-  for (auto& block : result) {
+  for (auto& row_tile : result) {
 #pragma unroll
-    for (float& value : block) value = 0;
+    for (auto& block : row_tile) {
+#pragma unroll
+      for (float& value : block) value = 0;
+    }
   }
 #pragma unroll
   for (int step = 0; step < kDim / 16; ++step) {
-    const Fragment a = RowsOf<kDim>(left, row, step);
+    Fragment a[kRowTiles];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) a[i] = RowsOf<kDim>(left, row + 16 * i, step);
 #pragma unroll
     for (int block = 0; block < kBlocks; block += 2) {
       const Fragment b = RowsAsColumnsOf<kDim>(right, first + block * 8, step);
-      MultiplyAdd(a, b.word[0], b.word[1], result[block]);
-      MultiplyAdd(a, b.word[2], b.word[3], result[block + 1]);
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        MultiplyAdd(a[i], b.word[0], b.word[1], result[i][block]);
+        MultiplyAdd(a[i], b.word[2], b.word[3], result[i][block + 1]);
+      }
     }
   }
 }
 
-// sum[16, kDim] += weights[16, 8 kBlocks] (rounded to bf16) times rows [first, first + 8 kBlocks)
-// of `tile`.
-template <int kDim, int kBlocks>
-__device__ inline void AddWeightedRows(const float (&weights)[kBlocks][4], bf16* tile, int first,
-                                       float (&sum)[kDim / 8][4]) {
+// sum += weights (rounded to bf16) times rows [first, first + 8 kBlocks) of `tile`.
+template <int kDim, int kRowTiles, int kBlocks>
+__device__ inline void AddWeightedRows(const Sums<kRowTiles, kBlocks>& weights, bf16* tile,
+                                       int first, Sums<kRowTiles, kDim / 8>& sum) {
 #pragma unroll
   for (int block = 0; block < kBlocks; block += 2) {
-    const Fragment a = AsOperand(weights[block], weights[block + 1]);
+    Fragment a[kRowTiles];
+#pragma unroll
+    for (int i = 0; i < kRowTiles; ++i) a[i] = AsOperand(weights[i][block], weights[i][block + 1]);
 #pragma unroll
     for (int step = 0; step < kDim / 16; ++step) {
       const Fragment b = ColumnsOf<kDim>(tile, first + block * 8, step);
-      MultiplyAdd(a, b.word[0], b.word[1], sum[2 * step]);
-      MultiplyAdd(a, b.word[2], b.word[3], sum[2 * step + 1]);
+#pragma unroll
+      for (int i = 0; i < kRowTiles; ++i) {
+        MultiplyAdd(a[i], b.word[0], b.word[1], sum[i][2 * step]);
+        MultiplyAdd(a[i], b.word[2], b.word[3], sum[i][2 * step + 1]);
+      }
     }
   }
+}
+
+// What the rows of a warp's scores are; the columns are the other.
+enum class ScoreRows { kQueries, kKeys };
+
+// Scores become -Inf where the query does not see the key.
+template <ScoreRows kRows, int kBlocks>
+__device__ inline void MaskScores(float (&scores)[kBlocks][4], int document_begin, int first_query,
+                                  int first_key, int window) {
+  const int lane = threadIdx.x % kWarp;
+#pragma unroll
+  for (int block = 0; block < kBlocks; ++block) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = lane / 4 + i / 2 * 8, col = block * 8 + lane % 4 * 2 + i % 2;
+      const int query = first_query + (kRows == ScoreRows::kQueries ? row : col);
+      const int key = first_key + (kRows == ScoreRows::kQueries ? col : row);
+      const bool seen = key <= query && key >= FirstKey(document_begin, query, window);
+      if (!seen) scores[block][i] = -kInfinity;
+    }
+  }
+}
+
+// 2^x within 2^-22; 0 for -Inf.
+__device__ inline float Exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(result) : "f"(x));
+  return result;
 }
 
 // Stores a warp's [16, kDim] result, times `factor` of each of a thread's two rows, to rows

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cuda/context.h"
@@ -61,7 +62,7 @@ struct Parts {
   cuda::PinnedRange store;
   cuda::DeviceMemory arena, rope_table;
   std::unique_ptr<cuda::OwnedContext> context;
-  cuda::Stream copy_in, copy_out, host;
+  cuda::Stream copy_in, copy_out;
   cuda::Event origin;
   StepSums sums;
 };
@@ -122,9 +123,8 @@ class CudaExecutor final : public Executor {
     absl::Status drained = Drain();
     PENSTOCK_RETURN_IF_ERROR(status);
     PENSTOCK_RETURN_IF_ERROR(drained);
-    PENSTOCK_RETURN_IF_ERROR(parts_.sums.Read(parts_.host.get()));
     PENSTOCK_RETURN_IF_ERROR(
-        CheckLabelCount(parts_.sums.host_labelled_tokens(), input.labelled_tokens));
+        CheckLabelCount(*parts_.sums.labelled_tokens(), input.labelled_tokens));
     if (UpdatesHost(program) && decision_.outcome == StepOutcome::kApplied) {
       ++store_.updates_applied;
     }
@@ -158,9 +158,9 @@ class CudaExecutor final : public Executor {
       case Lane::kCompute:
         return compute_.stream;
       case Lane::kHost:
-        return parts_.host.get();
+        break;
     }
-    return nullptr;
+    PENSTOCK_CHECK(false, "the host lane has no stream");
   }
 
   size_t IndexOf(const Op& op) const { return static_cast<size_t>(&op - program_->ops.data()); }
@@ -168,7 +168,7 @@ class CudaExecutor final : public Executor {
   // Uploads the input; the timeline starts when it is there.
   absl::Status Begin() {
     PENSTOCK_RETURN_IF_ERROR(inputs_.Upload(compute_.stream, input_->micro_batches));
-    PENSTOCK_RETURN_IF_ERROR(parts_.sums.Clear(compute_.stream));
+    parts_.sums.Clear();
     PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(cudaEventRecord(parts_.origin.get(), compute_.stream),
                                               "start of the step"));
     PENSTOCK_RETURN_IF_ERROR(
@@ -215,8 +215,8 @@ class CudaExecutor final : public Executor {
 
   absl::Status Drain() {
     absl::Status first;
-    for (int lane = 0; lane < kLaneCount; ++lane) {
-      first.Update(cuda::CudaStatus(cudaStreamSynchronize(StreamOf(static_cast<Lane>(lane))),
+    for (Lane lane : {Lane::kCopyIn, Lane::kCompute, Lane::kCopyOut}) {
+      first.Update(cuda::CudaStatus(cudaStreamSynchronize(StreamOf(lane)),
                                     "the device's work of this step"));
     }
     return first;
@@ -233,8 +233,8 @@ class CudaExecutor final : public Executor {
   }
 
   absl::Status Report(StepResult& result) {
-    result.loss_sum = parts_.sums.host_loss_sum();
-    result.labelled_tokens = parts_.sums.host_labelled_tokens();
+    result.loss_sum = *parts_.sums.loss_sum();
+    result.labelled_tokens = *parts_.sums.labelled_tokens();
     result.decision = decision_;
     result.busy_seconds = {};
     for (size_t i = 0; i < program_->ops.size(); ++i) {
@@ -336,12 +336,11 @@ class CudaExecutor final : public Executor {
     return absl::OkStatus();
   }
 
-  absl::Status RunOp(const ClipScale&, Lane lane) {
-    PENSTOCK_RETURN_IF_ERROR(parts_.sums.Read(StreamOf(lane)));
-    const int64_t labels = parts_.sums.host_labelled_tokens();
+  absl::Status RunOp(const ClipScale&, Lane) {
+    const int64_t labels = *parts_.sums.labelled_tokens();
     // Before anything is updated: a step whose labels were miscounted has a wrong scale.
     PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labels, input_->labelled_tokens));
-    decision_ = DecideStep(parts_.sums.host_loss_sum(), labels, parts_.sums.host_sum_of_squares(),
+    decision_ = DecideStep(*parts_.sums.loss_sum(), labels, parts_.sums.sum_of_squares(),
                            input_->optimizer.max_grad_norm);
     return absl::OkStatus();
   }
@@ -408,7 +407,6 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
   PENSTOCK_ASSIGN_OR_RETURN(parts.context, cuda::OwnedContext::Create());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_in, cuda::CreateStream());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_out, cuda::CreateStream());
-  PENSTOCK_ASSIGN_OR_RETURN(parts.host, cuda::CreateStream());
   PENSTOCK_ASSIGN_OR_RETURN(parts.origin, cuda::CreateEvent());
   PENSTOCK_ASSIGN_OR_RETURN(parts.sums, StepSums::Create(spec.num_blocks()));
   PENSTOCK_ASSIGN_OR_RETURN(parts.store,

@@ -152,5 +152,23 @@ TEST(StepDecisionTest, AppliesClipsOrSkips) {
   }
 }
 
+// A fetch into the slot of the block that is being computed would start only after it.
+TEST(TrainProgramTest, FetchesGoToASlotThatIsNotInUse) {
+  for (int slots : {2, 3, 4}) {
+    const StepProgram program = Build(7, HeadWeights::kSeparate, {.decoder_slots = slots}, 1);
+    BufferId in_use = kNoBuffer;
+    int fetches = 0;
+    for (const Op& op : program.ops) {
+      if (const auto* forward = std::get_if<ForwardBlock>(&op.body)) in_use = forward->weights;
+      if (const auto* backward = std::get_if<BackwardBlock>(&op.body)) in_use = backward->weights;
+      if (const auto* fetch = std::get_if<FetchWeights>(&op.body)) {
+        EXPECT_NE(fetch->weights, in_use) << ToText(program);
+        ++fetches;
+      }
+    }
+    EXPECT_EQ(fetches, 2 + 2 * 7 - slots);
+  }
+}
+
 }  // namespace
 }  // namespace penstock
