@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "engine/exec/gpu_devices.h"
 #include "gtest/gtest.h"
 #include "tests/engine/exec/tiny_job.h"
 
@@ -34,9 +35,9 @@ TEST(AllocationTest, CounterCounts) {
   EXPECT_GE(allocations.exchange(0), 1);
 }
 
-TEST(AllocationTest, RunningStepAllocatesNothing) {
-  TinyJob job({.threads = 2}, RandomDocuments(8, 1));
-  job.Run(2);  // BLAS takes its buffers at the first call
+void ExpectRunsWithoutAllocating(const TinyJob::Options& options) {
+  TinyJob job(options, RandomDocuments(8, 1));
+  job.Run(2);  // BLAS takes its buffers at the first call, or searches an algorithm
   const StepProgram& program = job.program();
   std::vector<int32_t> ids(16, 1), positions, labels(16, 2), starts{0, 16};
   for (int32_t i = 0; i < 16; ++i) positions.push_back(i);
@@ -50,7 +51,14 @@ TEST(AllocationTest, RunningStepAllocatesNothing) {
   const absl::Status status = job.executor().Run(program, input, result);
   counting = false;
   EXPECT_TRUE(status.ok()) << status;
-  EXPECT_EQ(allocations.load(), 0);
+  EXPECT_EQ(allocations.exchange(0), 0);
+}
+
+TEST(AllocationTest, RunningStepAllocatesNothing) { ExpectRunsWithoutAllocating({.threads = 2}); }
+
+TEST(AllocationTest, RunningStepOnCudaAllocatesNothing) {
+  if (ListGpuDevices().empty()) GTEST_SKIP() << "no GPU";
+  ExpectRunsWithoutAllocating({.threads = 2, .backend = Backend::kCuda});
 }
 
 }  // namespace

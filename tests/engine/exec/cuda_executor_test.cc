@@ -5,6 +5,7 @@
 #include <string>
 
 #include "engine/base/labels.h"
+#include "engine/base/status.h"
 #include "engine/exec/executor.h"
 #include "engine/exec/gpu_devices.h"
 #include "engine/plan/verify.h"
@@ -12,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tests/engine/exec/random_program.h"
 #include "tests/engine/exec/tiny_job.h"
+#include "tests/engine/plan/plan_testing.h"
 
 namespace penstock {
 namespace {
@@ -221,6 +223,18 @@ TEST_F(CudaExecutorTest, RefusesProgramsItCannotRun) {
     if (std::holds_alternative<ClipScale>(op.body)) op.lane = Lane::kCompute;
   }
   EXPECT_FALSE(job.executor().Prepare(moved).ok());
+}
+
+TEST_F(CudaExecutorTest, RefusesAnArenaThatTheDeviceCannotHold) {
+  TinyJob job({}, RandomDocuments(3, 12));
+  const absl::Status status = CreateCudaExecutor(TinySpec(3, HeadWeights::kTiedToEmbedding),
+                                                 job.store(), {.arena_bytes = int64_t{1} << 50})
+                                  .status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(ReasonOf(status), reason::kDeviceMemoryInsufficient);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("are free"));
+  TinyJob next(OnCuda({}), RandomDocuments(3, 12));  // the failure left nothing behind
+  EXPECT_EQ(next.Run().decision.outcome, StepOutcome::kApplied);
 }
 
 TEST_F(CudaExecutorTest, TimelineHasEveryOpInOrder) {
