@@ -2,14 +2,19 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
+#include <fstream>
 #include <future>
 #include <optional>
 #include <random>
 #include <set>
+#include <thread>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -34,26 +39,52 @@ constexpr int64_t kReplySeconds = 7 * 24 * 3600;
 constexpr size_t kQuotaBytes = size_t{512} << 20;
 // What calls in flight get to finish when the daemon stops.
 constexpr std::chrono::milliseconds kStopGrace{1000};
+// How long the lock of a dead daemon is waited for.
+constexpr std::chrono::seconds kLockOfTheDead{10};
 
 std::string NewInstanceId() {
   std::random_device random;
   return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
 }
 
+std::string BootId() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+// Whether the process that wrote these lock contents still runs.
+bool HolderLives(const std::string& contents) {
+  ProcessIdentity holder;
+  for (const absl::string_view word : absl::StrSplit(contents, ' ')) {
+    const std::pair<absl::string_view, absl::string_view> field =
+        absl::StrSplit(word, absl::MaxSplits('=', 1));
+    if (field.first == "pid") (void)absl::SimpleAtoi(field.second, &holder.pid);
+    if (field.first == "start_ticks") (void)absl::SimpleAtoi(field.second, &holder.start_ticks);
+  }
+  return IdentityOf(holder.pid) == holder;
+}
+
 absl::StatusOr<LockFile> TakeStateDirectory(const StateDirectory& directory,
                                             const std::string& instance_id) {
   const ProcessIdentity self = SelfIdentity();
-  const auto boot_id = ReadSmallFile("/proc/sys/kernel/random/boot_id", 64);
-  absl::StatusOr<LockFile> lock = LockFile::Acquire(
-      directory.Lock(),
-      absl::StrCat("pid=", self.pid, " start_ticks=", self.start_ticks, " instance=", instance_id,
-                   " boot_id=", boot_id.ok() ? *boot_id : "", "\n"));
-  if (lock.ok() || ReasonOf(lock.status()) != reason::kLockHeld) return lock;
-  ErrorMetadata metadata = MetadataOf(lock.status());
-  return Error(absl::StatusCode::kFailedPrecondition, reason::kLockHeld,
-               absl::StrCat("another penstockd has ", directory.path(), " (", metadata["holder"],
-                            "); use that one, stop it, or choose another state_directory"),
-               metadata);
+  const std::string contents = absl::StrCat("pid=", self.pid, " start_ticks=", self.start_ticks,
+                                            " instance=", instance_id, " boot_id=", BootId());
+  const auto deadline = std::chrono::steady_clock::now() + kLockOfTheDead;
+  while (true) {
+    absl::StatusOr<LockFile> lock = LockFile::Acquire(directory.Lock(), contents);
+    if (lock.ok() || ReasonOf(lock.status()) != reason::kLockHeld) return lock;
+    ErrorMetadata metadata = MetadataOf(lock.status());
+    // A daemon killed while it started a worker leaves the lock to that child until its exec.
+    if (!HolderLives(metadata["holder"]) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      continue;
+    }
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kLockHeld,
+                 absl::StrCat("another penstockd has ", directory.path(), " (", metadata["holder"],
+                              "); use that one, stop it, or choose another state_directory"),
+                 metadata);
+  }
 }
 
 }  // namespace
@@ -166,7 +197,7 @@ void Daemon::Parts::BuildServices() {
 
 absl::Status Daemon::Parts::Recover() {
   PENSTOCK_RETURN_IF_ERROR(table->Load());
-  PENSTOCK_RETURN_IF_ERROR(workers->Recover());
+  workers->Recover();
   // Directories of deleted jobs whose move to the trash a crash prevented.
   std::set<std::string> known;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, store->JobNames());

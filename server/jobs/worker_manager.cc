@@ -137,7 +137,7 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
   job.queue_position = 0;
   absl::Status started = PrepareAttempt(job, device);
   if (started.ok()) started = SpawnWorker(job, device);
-  if (!started.ok()) CannotStart(job, started);
+  if (!started.ok()) GiveUp(job, Annotate(started, "the worker could not be started"));
 }
 
 absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::string& device) {
@@ -192,13 +192,13 @@ absl::Status WorkerManager::WatchWorker(ActiveJob& job) {
       });
 }
 
-void WorkerManager::CannotStart(ActiveJob& job, const absl::Status& error) {
-  spdlog::error("{}: no worker: {}", job.name(), std::string(error.message()));
+void WorkerManager::GiveUp(ActiveJob& job, const absl::Status& error) {
+  spdlog::error("{}: {}", job.name(), std::string(error.message()));
   if (job.worker && job.worker->process) job.worker->process->Kill();
   v1::Job after = job.stored.job;
   after.set_state(v1::JOB_STATE_FAILED);
   *after.mutable_error() = ToRpcStatus(error);
-  after.set_state_message(absl::StrCat("the worker could not be started: ", error.message()));
+  after.set_state_message(after.error().message());
   after.set_failure_class(ClassifyFailure(after.error()));
   *after.mutable_end_time() = TimeUtil::GetCurrentTime();
   if (job.state() == v1::JOB_STATE_CANCELLING) after.set_state(v1::JOB_STATE_CANCELLED);
@@ -206,7 +206,7 @@ void WorkerManager::CannotStart(ActiveJob& job, const absl::Status& error) {
       !moved.ok()) {
     const std::string name = job.name();
     control_.PostAfter(kStoreRetry, [this, name, error] {
-      if (ActiveJob* again = table_.Find(name)) CannotStart(*again, error);
+      if (ActiveJob* again = table_.Find(name)) GiveUp(*again, error);
     });
     return;
   }
@@ -330,14 +330,17 @@ void WorkerManager::Tick() {
 
 // ---- After a restart ----
 
-absl::Status WorkerManager::Recover() {
+void WorkerManager::Recover() {
   // Names first: moves change the table.
   std::vector<std::string> names;
   for (const auto& [row, job] : table_.active()) names.push_back(job->name());
   for (const std::string& name : names) {
-    PENSTOCK_RETURN_IF_ERROR(RecoverJob(*table_.Find(name)));
+    ActiveJob& job = *table_.Find(name);
+    // One job's damaged files must not keep the daemon and all other jobs down.
+    if (absl::Status recovered = RecoverJob(job); !recovered.ok()) {
+      GiveUp(job, Annotate(recovered, "cannot go on with the job after a restart"));
+    }
   }
-  return absl::OkStatus();
 }
 
 absl::Status WorkerManager::RecoverJob(ActiveJob& job) {

@@ -40,7 +40,7 @@ class WorkerManager {
                 std::unique_ptr<ProcessWatcher> watcher);
 
   // Before anything is served: adopts living workers, ends or requeues the jobs of dead ones.
-  absl::Status Recover();
+  void Recover();
   // Starts what can start. Call after every change of the queue.
   void Dispatch();
   // Kills workers that are silent or linger. Call every second or so.
@@ -65,7 +65,8 @@ class WorkerManager {
   void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
   WorkerEnd DescribeEnd(const ActiveJob& job, ExitFacts exit) const;
   absl::Status EndAttempt(ActiveJob& job, ExitFacts exit);
-  void CannotStart(ActiveJob& job, const absl::Status& error);
+  // Fails the job for a reason that another attempt would meet again; kills its worker, if any.
+  void GiveUp(ActiveJob& job, const absl::Status& error);
   // Makes the store's list of checkpoints equal to the directories there are: a worker that died
   // between saving one and reporting it leaves a whole checkpoint that nobody knows.
   absl::Status SyncCheckpoints(const ActiveJob& job);

@@ -305,6 +305,24 @@ TEST_F(DaemonTest, AFullQueueRefusesWithRetryInfo) {
   EXPECT_TRUE(HasDetail<google::rpc::RetryInfo>(full));
 }
 
+TEST_F(DaemonTest, TwoUnfinishedJobsNeverShareAnOutputDirectory) {
+  Start();
+  v1::CreateJobRequest request = MakeRequest({{"steps", "100000"}, {"step_ms", "5"}});
+  request.mutable_spec()->mutable_output()->set_directory("/tmp/shared-output");
+  v1::Job first, second;
+  ASSERT_TRUE(client_->Create(request, &first).ok());
+  const grpc::Status refused = client_->Create(request, &second);
+  EXPECT_EQ(ErrorInfoOf(refused).reason(), reason::kOutputExists);
+  EXPECT_THAT(refused.error_message(), HasSubstr(first.name()));
+  grpc::ClientContext context;
+  v1::CancelJobRequest cancel;
+  v1::CancelJobResponse cancelled;
+  cancel.set_name(first.name());
+  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  client_->WaitForEnd(first.name());
+  EXPECT_TRUE(client_->Create(request, &second).ok());
+}
+
 TEST_F(DaemonTest, ExportIsAJobOfItsOwn) {
   Start();
   const std::string name = client_->Submit({{"steps", "2"}, {"checkpoint_every", "2"}});

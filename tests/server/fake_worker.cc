@@ -163,7 +163,9 @@ class FakeWorker {
     if (step == Label("crash_at", -1) && assignment_.attempt() <= Label("crash_attempts", 1000)) {
       std::printf("about to die at step %ld\n", static_cast<long>(step));
       std::fflush(stdout);
-      raise(static_cast<int>(Label("crash", SIGKILL)));
+      const int number = static_cast<int>(Label("crash", SIGKILL));
+      signal(number, SIG_DFL);  // A sanitizer would turn the signal into an exit code.
+      raise(number);
     }
     if (step == Label("exit_at", -1)) std::_Exit(0);
     if (step == Label("hang_at", -1)) {
