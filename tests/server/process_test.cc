@@ -235,7 +235,7 @@ TEST(DaemonProcessTest, AHundredWatchersOfWhichHalfStallNeitherSlowTheJobNorGrow
   // A worker that a watcher could block would not end at all; the ratio only bounds the rest on a
   // busy machine.
   EXPECT_LT(watched, 4 * alone + 5);
-  EXPECT_LT(growth, int64_t{48} << 20);
+  EXPECT_LT(growth, int64_t{16} << 20);
   RecordProperty("growth_bytes", std::to_string(growth));
   RecordProperty("slowdown", std::to_string(watched / alone));
 }
