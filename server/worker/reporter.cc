@@ -27,7 +27,9 @@ constexpr std::chrono::seconds kCallDeadline(10);
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& socket) {
   grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  // How long a connection may take to come up, whatever its name says: a daemon on a busy machine
+  // needs more than a moment.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   return grpc::CreateCustomChannel(absl::StrCat("unix:", socket),
