@@ -55,6 +55,16 @@ absl::Status Trainer::CreateStreams(const TrainingPlan& plan, std::shared_ptr<co
   total_steps_ = config_.schedule.max_steps > 0
                      ? config_.schedule.max_steps
                      : config_.schedule.epochs * train_stream_->steps_per_epoch();
+  // With epochs this is the first moment at which the number of steps is known.
+  if (config_.schedule.warmup_steps > total_steps_) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
+        absl::StrCat("schedule.warmup_steps ", config_.schedule.warmup_steps,
+                     " is more than the run's ", total_steps_, " steps (", config_.schedule.epochs,
+                     " epochs of ", train_stream_->steps_per_epoch(),
+                     "): the peak rate would never be reached; lower it"),
+        {{"field", "schedule.warmup_steps"}});
+  }
   if (evaluation == nullptr) return absl::OkStatus();
   args.dataset = std::move(evaluation);
   args.micro_batches_per_step = 1;

@@ -108,6 +108,16 @@ TEST_F(TrainTest, FiveTokenTextTrainsAtLeastOneStep) {
   }
 }
 
+TEST_F(TrainTest, WarmupThatOutlastsTheEpochsIsRefused) {
+  TrainConfig config = Config(1000);
+  config.schedule = {.warmup_steps = 1000, .max_steps = 0, .epochs = 1};
+  RecordingObserver observer;
+  const absl::Status status = Train(config, observer).status();
+  EXPECT_EQ(ReasonOf(status), reason::kSpecInvalid);
+  EXPECT_EQ(MetadataOf(status)["field"], "schedule.warmup_steps");
+  EXPECT_TRUE(observer.steps.empty());
+}
+
 TEST_F(TrainTest, EmptyDataIsRefused) {
   RecordingObserver observer;
   const TrainConfig config = TinyTrainConfig(dir_.Path("run"), Data(""));

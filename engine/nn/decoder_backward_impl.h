@@ -1,0 +1,252 @@
+// Decoder's backward pass. With d = gradient by the block's output, in place in one buffer:
+//   d_product = d W_down; d_gate_up = swiglu'(d_product); d += norm'(d_gate_up W_gate_up)
+// which is the gradient by `middle`, since middle reaches the output directly and through the
+// MLP. The attention side repeats the pattern down to the block's input.
+#pragma once
+
+#include "engine/base/status.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/embedding.h"
+#include "engine/kernels/head_norm.h"
+#include "engine/kernels/linear.h"
+#include "engine/kernels/rmsnorm.h"
+#include "engine/kernels/rope.h"
+#include "engine/kernels/swiglu.h"
+#include "engine/nn/decoder_views_impl.h"
+
+namespace penstock {
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::EmbedBackward(Context& context, const MicroBatchView& batch,
+                                                const T* d, float* gradient, WriteMode mode) const {
+  return EmbeddingBackward(context, EmbeddingBackwardArgs<T>{.ids = batch.ids,
+                                                             .dout = d,
+                                                             .dtable = gradient,
+                                                             .rows = batch.tokens,
+                                                             .cols = spec_.hidden_size,
+                                                             .vocab = spec_.vocab_size,
+                                                             .mode = mode});
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::Backward(Context& context, int64_t layer,
+                                           const MicroBatchView& batch,
+                                           const BlockBackwardArgs<T>& args) const {
+  if (args.saved == SaveLevel::kInput) {
+    PENSTOCK_RETURN_IF_ERROR(AttentionForward(context, layer, batch, args.weights, args.in,
+                                              args.attention, args.scratch));
+  }
+  if (args.saved != SaveLevel::kAll) {
+    PENSTOCK_RETURN_IF_ERROR(
+        MlpForward(context, batch.tokens, args.weights, args.attention, args.mlp, /*out=*/nullptr));
+  }
+  PENSTOCK_RETURN_IF_ERROR(MlpBackward(context, batch.tokens, args));
+  PENSTOCK_RETURN_IF_ERROR(AttentionBackward(context, layer, batch, args));
+  return QkvBackward(context, batch, args);
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::MlpBackward(Context& context, int64_t tokens,
+                                              const BlockBackwardArgs<T>& args) const {
+  const int64_t hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
+  T* d_product = At<T>(args.scratch, scratch_.d_product);
+  T* d_gate_up = At<T>(args.scratch, scratch_.d_gate_up);
+  T* d_norm = At<T>(args.scratch, scratch_.d_norm);
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
+      context, LinearBackwardWeightArgs<T>{.dy = args.d,
+                                           .x = At<T>(args.mlp, mlp_.product),
+                                           .dw = Find(args.gradients, Role::kDownWeight),
+                                           .dbias = Find(args.gradients, Role::kDownBias),
+                                           .rows = tokens,
+                                           .in = intermediate,
+                                           .out = hidden,
+                                           .mode = args.mode}));
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
+      context, LinearBackwardInputArgs<T>{.dy = args.d,
+                                          .w = Find(args.weights, Role::kDownWeight),
+                                          .dx = d_product,
+                                          .rows = tokens,
+                                          .in = intermediate,
+                                          .out = hidden,
+                                          .mode = WriteMode::kOverwrite}));
+  PENSTOCK_RETURN_IF_ERROR(
+      SwigluBackward(context, SwigluBackwardArgs<T>{.gate_up = At<T>(args.mlp, mlp_.gate_up),
+                                                    .dy = d_product,
+                                                    .d_gate_up = d_gate_up,
+                                                    .rows = tokens,
+                                                    .intermediate = intermediate}));
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
+      context, LinearBackwardWeightArgs<T>{.dy = d_gate_up,
+                                           .x = At<T>(args.mlp, mlp_.post_norm),
+                                           .dw = Find(args.gradients, Role::kGateWeight),
+                                           .dbias = Find(args.gradients, Role::kGateBias),
+                                           .rows = tokens,
+                                           .in = hidden,
+                                           .out = 2 * intermediate,
+                                           .mode = args.mode}));
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
+      context, LinearBackwardInputArgs<T>{.dy = d_gate_up,
+                                          .w = Find(args.weights, Role::kGateWeight),
+                                          .dx = d_norm,
+                                          .rows = tokens,
+                                          .in = hidden,
+                                          .out = 2 * intermediate,
+                                          .mode = WriteMode::kOverwrite}));
+  return RmsNormBackward(context,
+                         RmsNormBackwardArgs<T>{.dy = d_norm,
+                                                .x = At<T>(args.attention, attention_.middle),
+                                                .w = Find(args.weights, Role::kPostNorm),
+                                                .rstd = At<float>(args.mlp, mlp_.post_rstd),
+                                                .dx = args.d,
+                                                .dx_mode = WriteMode::kAdd,
+                                                .dw = Find(args.gradients, Role::kPostNorm),
+                                                .dw_mode = args.mode,
+                                                .rows = tokens,
+                                                .cols = hidden});
+}
+
+// From d by `middle` to d_qkv by q, k (rotated and normed) and v.
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::AttentionBackward(Context& context, int64_t layer,
+                                                    const MicroBatchView& batch,
+                                                    const BlockBackwardArgs<T>& args) const {
+  const int64_t tokens = batch.tokens;
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  const T* attended = At<T>(args.attention, attention_.attention);
+  T* d_attention = At<T>(args.scratch, scratch_.d_attention);
+  T* d_qkv = At<T>(args.scratch, scratch_.d_qkv);
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
+      context, LinearBackwardWeightArgs<T>{.dy = args.d,
+                                           .x = attended,
+                                           .dw = Find(args.gradients, Role::kOWeight),
+                                           .dbias = Find(args.gradients, Role::kOBias),
+                                           .rows = tokens,
+                                           .in = spec_.q_size(),
+                                           .out = spec_.hidden_size,
+                                           .mode = args.mode}));
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
+      context, LinearBackwardInputArgs<T>{.dy = args.d,
+                                          .w = Find(args.weights, Role::kOWeight),
+                                          .dx = d_attention,
+                                          .rows = tokens,
+                                          .in = spec_.q_size(),
+                                          .out = spec_.hidden_size,
+                                          .mode = WriteMode::kOverwrite}));
+  const QkView qk = Qk(args.attention);
+  const int64_t k_at = spec_.q_size(), v_at = spec_.q_size() + spec_.kv_size();
+  return penstock::AttentionBackward(
+      context, AttentionBackwardArgs<T>{.q = qk.q,
+                                        .q_stride = qk.stride,
+                                        .k = qk.k,
+                                        .k_stride = qk.stride,
+                                        .v = At<T>(args.attention, attention_.qkv) + v_at,
+                                        .v_stride = qkv_size,
+                                        .out = attended,
+                                        .dout = d_attention,
+                                        .lse = At<float>(args.attention, attention_.lse),
+                                        .dq = d_qkv,
+                                        .dq_stride = qkv_size,
+                                        .dk = d_qkv + k_at,
+                                        .dk_stride = qkv_size,
+                                        .dv = d_qkv + v_at,
+                                        .dv_stride = qkv_size,
+                                        .document_starts = batch.document_starts,
+                                        .num_documents = batch.num_documents,
+                                        .rows = tokens,
+                                        .num_heads = spec_.num_heads,
+                                        .num_kv_heads = spec_.num_kv_heads,
+                                        .head_dim = spec_.head_dim,
+                                        .scale = static_cast<float>(spec_.attention_scale),
+                                        .window = spec_.window[layer],
+                                        .scratch = args.scratch + scratch_.kernel,
+                                        .scratch_bytes = kernel_scratch_bytes_});
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::RotateBack(Context& context, const MicroBatchView& batch,
+                                             T* d_qkv) const {
+  // q and k heads lie side by side and turn alike.
+  return Rope(context, RopeArgs<T>{.x = d_qkv,
+                                   .stride = spec_.q_size() + 2 * spec_.kv_size(),
+                                   .rows = batch.tokens,
+                                   .heads = spec_.num_heads + spec_.num_kv_heads,
+                                   .head_dim = spec_.head_dim,
+                                   .positions = batch.positions,
+                                   .table = rope_table_,
+                                   .max_positions = rope_positions_,
+                                   .direction = RopeDirection::kBackward});
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::QkNormBackward(Context& context, int64_t tokens,
+                                                 const BlockBackwardArgs<T>& args) const {
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  struct Part {
+    int64_t at;
+    Role norm;
+    TensorOffset rstd;
+    int64_t heads;
+  };
+  const Part parts[] = {{0, Role::kQNorm, attention_.q_rstd, spec_.num_heads},
+                        {spec_.q_size(), Role::kKNorm, attention_.k_rstd, spec_.num_kv_heads}};
+  for (const Part& part : parts) {
+    T* d = At<T>(args.scratch, scratch_.d_qkv) + part.at;
+    PENSTOCK_RETURN_IF_ERROR(HeadNormBackward(
+        context, HeadNormBackwardArgs<T>{.dy = d,
+                                         .dy_stride = qkv_size,
+                                         .x = At<T>(args.attention, attention_.qkv) + part.at,
+                                         .x_stride = qkv_size,
+                                         .w = Find(args.weights, part.norm),
+                                         .rstd = At<float>(args.attention, part.rstd),
+                                         .dx = d,
+                                         .dx_stride = qkv_size,
+                                         .dw = Find(args.gradients, part.norm),
+                                         .dw_mode = args.mode,
+                                         .rows = tokens,
+                                         .heads = part.heads,
+                                         .head_dim = spec_.head_dim}));
+  }
+  return absl::OkStatus();
+}
+
+// From d_qkv by rotated q, k and v to d by the block's input.
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::QkvBackward(Context& context, const MicroBatchView& batch,
+                                              const BlockBackwardArgs<T>& args) const {
+  const int64_t tokens = batch.tokens, hidden = spec_.hidden_size;
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  T* d_qkv = At<T>(args.scratch, scratch_.d_qkv);
+  T* d_norm = At<T>(args.scratch, scratch_.d_norm);
+  PENSTOCK_RETURN_IF_ERROR(RotateBack(context, batch, d_qkv));
+  if (qk_norm()) PENSTOCK_RETURN_IF_ERROR(QkNormBackward(context, tokens, args));
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
+      context, LinearBackwardWeightArgs<T>{.dy = d_qkv,
+                                           .x = At<T>(args.attention, attention_.input_norm),
+                                           .dw = Find(args.gradients, Role::kQWeight),
+                                           .dbias = Find(args.gradients, Role::kQBias),
+                                           .rows = tokens,
+                                           .in = hidden,
+                                           .out = qkv_size,
+                                           .mode = args.mode}));
+  PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
+      context, LinearBackwardInputArgs<T>{.dy = d_qkv,
+                                          .w = Find(args.weights, Role::kQWeight),
+                                          .dx = d_norm,
+                                          .rows = tokens,
+                                          .in = hidden,
+                                          .out = qkv_size,
+                                          .mode = WriteMode::kOverwrite}));
+  return RmsNormBackward(
+      context, RmsNormBackwardArgs<T>{.dy = d_norm,
+                                      .x = args.in,
+                                      .w = Find(args.weights, Role::kInputNorm),
+                                      .rstd = At<float>(args.attention, attention_.input_rstd),
+                                      .dx = args.d,
+                                      .dx_mode = WriteMode::kAdd,
+                                      .dw = Find(args.gradients, Role::kInputNorm),
+                                      .dw_mode = args.mode,
+                                      .rows = tokens,
+                                      .cols = hidden});
+}
+
+}  // namespace penstock

@@ -1,0 +1,177 @@
+// Decoder's forward pass: embedding and decoder blocks.
+#pragma once
+
+#include "engine/base/status.h"
+#include "engine/kernels/attention.h"
+#include "engine/kernels/embedding.h"
+#include "engine/kernels/head_norm.h"
+#include "engine/kernels/linear.h"
+#include "engine/kernels/rmsnorm.h"
+#include "engine/kernels/rope.h"
+#include "engine/kernels/swiglu.h"
+#include "engine/nn/decoder_views_impl.h"
+
+namespace penstock {
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::Embed(Context& context, const MicroBatchView& batch,
+                                        const T* table, T* out) const {
+  return EmbeddingForward(context, EmbeddingForwardArgs<T>{.ids = batch.ids,
+                                                           .table = table,
+                                                           .out = out,
+                                                           .rows = batch.tokens,
+                                                           .cols = spec_.hidden_size,
+                                                           .vocab = spec_.vocab_size});
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::Forward(Context& context, int64_t layer,
+                                          const MicroBatchView& batch,
+                                          const BlockForwardArgs<T>& args) const {
+  PENSTOCK_RETURN_IF_ERROR(
+      AttentionForward(context, layer, batch, args.weights, args.in, args.attention, args.scratch));
+  return MlpForward(context, batch.tokens, args.weights, args.attention, args.mlp, args.out);
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::ProjectQkv(Context& context, const MicroBatchView& batch,
+                                             const T* weights, const T* in,
+                                             std::byte* attention) const {
+  const int64_t tokens = batch.tokens, hidden = spec_.hidden_size;
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  T* norm = At<T>(attention, attention_.input_norm);
+  T* qkv = At<T>(attention, attention_.qkv);
+  PENSTOCK_RETURN_IF_ERROR(RmsNormForward(
+      context, RmsNormForwardArgs<T>{.x = in,
+                                     .w = Find(weights, Role::kInputNorm),
+                                     .y = norm,
+                                     .rstd = At<float>(attention, attention_.input_rstd),
+                                     .rows = tokens,
+                                     .cols = hidden,
+                                     .eps = static_cast<float>(spec_.rms_norm_eps)}));
+  PENSTOCK_RETURN_IF_ERROR(
+      LinearForward(context, LinearForwardArgs<T>{.x = norm,
+                                                  .w = Find(weights, Role::kQWeight),
+                                                  .bias = Find(weights, Role::kQBias),
+                                                  .y = qkv,
+                                                  .rows = tokens,
+                                                  .in = hidden,
+                                                  .out = qkv_size}));
+  const QkView qk = Qk(attention);
+  struct Part {
+    T* raw;
+    T* place;
+    Role norm;
+    TensorOffset rstd;
+    int64_t heads;
+  };
+  const Part parts[] = {
+      {qkv, qk.q, Role::kQNorm, attention_.q_rstd, spec_.num_heads},
+      {qkv + spec_.q_size(), qk.k, Role::kKNorm, attention_.k_rstd, spec_.num_kv_heads}};
+  for (const Part& part : parts) {
+    if (qk_norm()) {
+      PENSTOCK_RETURN_IF_ERROR(HeadNormForward(
+          context, HeadNormForwardArgs<T>{.x = part.raw,
+                                          .x_stride = qkv_size,
+                                          .w = Find(weights, part.norm),
+                                          .y = part.place,
+                                          .y_stride = qk.stride,
+                                          .rstd = At<float>(attention, part.rstd),
+                                          .rows = tokens,
+                                          .heads = part.heads,
+                                          .head_dim = spec_.head_dim,
+                                          .eps = static_cast<float>(spec_.rms_norm_eps)}));
+    }
+    PENSTOCK_RETURN_IF_ERROR(Rope(context, RopeArgs<T>{.x = part.place,
+                                                       .stride = qk.stride,
+                                                       .rows = tokens,
+                                                       .heads = part.heads,
+                                                       .head_dim = spec_.head_dim,
+                                                       .positions = batch.positions,
+                                                       .table = rope_table_,
+                                                       .max_positions = rope_positions_,
+                                                       .direction = RopeDirection::kForward}));
+  }
+  return absl::OkStatus();
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::AttentionForward(Context& context, int64_t layer,
+                                                   const MicroBatchView& batch, const T* weights,
+                                                   const T* in, std::byte* attention,
+                                                   std::byte* scratch) const {
+  PENSTOCK_RETURN_IF_ERROR(ProjectQkv(context, batch, weights, in, attention));
+  const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
+  const QkView qk = Qk(attention);
+  T* attended = At<T>(attention, attention_.attention);
+  PENSTOCK_RETURN_IF_ERROR(penstock::AttentionForward(
+      context, AttentionForwardArgs<T>{
+                   .q = qk.q,
+                   .q_stride = qk.stride,
+                   .k = qk.k,
+                   .k_stride = qk.stride,
+                   .v = At<T>(attention, attention_.qkv) + spec_.q_size() + spec_.kv_size(),
+                   .v_stride = qkv_size,
+                   .out = attended,
+                   .lse = At<float>(attention, attention_.lse),
+                   .document_starts = batch.document_starts,
+                   .num_documents = batch.num_documents,
+                   .rows = batch.tokens,
+                   .num_heads = spec_.num_heads,
+                   .num_kv_heads = spec_.num_kv_heads,
+                   .head_dim = spec_.head_dim,
+                   .scale = static_cast<float>(spec_.attention_scale),
+                   .window = spec_.window[layer],
+                   .scratch = scratch + scratch_.kernel,
+                   .scratch_bytes = kernel_scratch_bytes_}));
+  return LinearForward(context, LinearForwardArgs<T>{.x = attended,
+                                                     .w = Find(weights, Role::kOWeight),
+                                                     .bias = Find(weights, Role::kOBias),
+                                                     .residual = in,
+                                                     .y = At<T>(attention, attention_.middle),
+                                                     .rows = batch.tokens,
+                                                     .in = spec_.q_size(),
+                                                     .out = spec_.hidden_size});
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::MlpForward(Context& context, int64_t tokens, const T* weights,
+                                             const std::byte* attention, std::byte* mlp,
+                                             T* out) const {
+  const int64_t hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
+  const T* middle = At<T>(attention, attention_.middle);
+  T* norm = At<T>(mlp, mlp_.post_norm);
+  T* gate_up = At<T>(mlp, mlp_.gate_up);
+  T* product = At<T>(mlp, mlp_.product);
+  PENSTOCK_RETURN_IF_ERROR(RmsNormForward(
+      context, RmsNormForwardArgs<T>{.x = middle,
+                                     .w = Find(weights, Role::kPostNorm),
+                                     .y = norm,
+                                     .rstd = At<float>(mlp, mlp_.post_rstd),
+                                     .rows = tokens,
+                                     .cols = hidden,
+                                     .eps = static_cast<float>(spec_.rms_norm_eps)}));
+  PENSTOCK_RETURN_IF_ERROR(
+      LinearForward(context, LinearForwardArgs<T>{.x = norm,
+                                                  .w = Find(weights, Role::kGateWeight),
+                                                  .bias = Find(weights, Role::kGateBias),
+                                                  .y = gate_up,
+                                                  .rows = tokens,
+                                                  .in = hidden,
+                                                  .out = 2 * intermediate}));
+  PENSTOCK_RETURN_IF_ERROR(SwigluForward(
+      context,
+      SwigluForwardArgs<T>{
+          .gate_up = gate_up, .y = product, .rows = tokens, .intermediate = intermediate}));
+  if (out == nullptr) return absl::OkStatus();  // recomputing for backward: the output is known
+  return LinearForward(context, LinearForwardArgs<T>{.x = product,
+                                                     .w = Find(weights, Role::kDownWeight),
+                                                     .bias = Find(weights, Role::kDownBias),
+                                                     .residual = middle,
+                                                     .y = out,
+                                                     .rows = tokens,
+                                                     .in = intermediate,
+                                                     .out = hidden});
+}
+
+}  // namespace penstock
