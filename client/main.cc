@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "client/commands/commands.h"
 #include "client/exit_code.h"
+#include "engine/base/version.h"
 
 namespace penstock::client {
 namespace {
@@ -32,7 +33,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Trains language models with penstockd", "penstock");
   Context context;
   AddGlobalOptions(app, context);
-  app.set_version_flag("--version", PENSTOCK_VERSION);
+  app.set_version_flag("--version", Version());
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(std::string(kFooter) + ExitCodeHelp());

@@ -10,6 +10,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/version.h"
 #include "proto/message_file.h"
 
 namespace penstock::server {
@@ -40,7 +41,7 @@ struct Flags {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.footer(kFooter);
-  app.set_version_flag("--version", "penstockd 0.1.0");
+  app.set_version_flag("--version", absl::StrCat("penstockd ", Version()));
   app.add_option("--config", flags.config_file, "Config file, YAML or JSON (DaemonConfig)");
   app.add_option("--state-directory", flags.state_directory,
                  "Everything the daemon keeps; default $XDG_STATE_HOME/penstock");

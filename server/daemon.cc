@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
+#include "engine/base/version.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
@@ -32,7 +33,6 @@
 namespace penstock::server {
 namespace {
 
-constexpr char kVersion[] = "0.1.0";
 constexpr int kApiRevision = 1;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
@@ -172,7 +172,7 @@ absl::Status Daemon::Parts::BuildJobs() {
 
 void Daemon::Parts::BuildServices() {
   v1::GetServerInfoResponse info;
-  info.set_version(kVersion);
+  info.set_version(Version());
   info.set_api_revision(kApiRevision);
   for (const std::string& capability : options.capabilities) info.add_capabilities(capability);
   info.set_instance_id(instance_id);

@@ -13,6 +13,7 @@
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/base/units.h"
+#include "engine/base/version.h"
 #include "engine/data/report.h"
 #include "engine/data/tokenizer.h"
 #include "engine/engine.h"
@@ -184,7 +185,7 @@ class TrainRun {
                               .tokens = tokens_done_,
                               .updates_applied = store_->updates_applied,
                               .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
-                              .code_version = PENSTOCK_VERSION,
+                              .code_version = Version(),
                               .fields = {{"seed", absl::StrCat(config_.seed)}}};
     PENSTOCK_RETURN_IF_ERROR(WriteCheckpoint(
         *store_, model_.source, info, directory, pool, [this](int64_t done, int64_t total) {
