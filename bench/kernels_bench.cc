@@ -176,7 +176,7 @@ struct AttentionCase {
         dq(q.size()),
         dk(q.size()),
         dv(q.size()),
-        scratch(AttentionScratchBytes(context, rows, dim)),
+        scratch(CpuAttentionScratchBytes(context.pool->size())),
         starts{0, static_cast<int32_t>(rows)},
         rows(rows),
         heads(heads),

@@ -82,9 +82,8 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
                                                              HostStore& store,
                                                              const ExecutorOptions& options);
 
-// What planning needs to know of the CPU backend.
-int64_t CpuKernelScratchBytes(const ModelSpec& spec, int64_t tokens_per_micro_batch, int threads);
-// Host memory beside arena and store: tables and thread stacks.
+// What planning needs to know of the CPU backend: host memory beside arena and store: tables and
+// thread stacks.
 int64_t CpuExecutorOverheadBytes(const ModelSpec& spec, const ExecutorOptions& options);
 
 }  // namespace penstock

@@ -15,7 +15,8 @@
 // Repeats   a document's results are the same bits whatever is packed beside it and wherever
 //           it lies: tiles start at the document, and no sum crosses it.
 // Aliasing  none, but q, k, v may be views of one activation and dq, dk, dv of another.
-// Scratch   scratch_bytes >= AttentionScratchBytes(); contents are undefined before and after.
+// Scratch   scratch_bytes >= Cpu- or CudaAttentionScratchBytes(); contents are undefined before and
+// after.
 #pragma once
 
 #include <cstdint>
@@ -74,8 +75,8 @@ absl::Status AttentionForward(const cpu::Context& context, const AttentionForwar
 absl::Status AttentionBackward(const cpu::Context& context,
                                const AttentionBackwardArgs<float>& args);
 
-// Scratch for either op on this context, for any rows up to max_rows.
-int64_t AttentionScratchBytes(const cpu::Context& context, int64_t max_rows, int64_t head_dim);
+// Scratch for either op on a CPU context whose pool has this many threads, whatever the shape.
+int64_t CpuAttentionScratchBytes(int threads);
 
 // CUDA: head_dim up to 128, else Unimplemented. Tensor cores; probabilities and their gradients
 // are rounded to bf16 before they are multiplied.

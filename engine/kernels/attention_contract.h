@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/contract.h"
 
@@ -42,9 +43,9 @@ absl::Status CheckContract(std::string_view op, const cpu::Context& context, con
               "num_heads a multiple of num_kv_heads",
               {{"num_heads", args.num_heads}, {"num_kv_heads", args.num_kv_heads}}));
   PENSTOCK_RETURN_IF_ERROR(CheckDocuments(op, args.document_starts, args.num_documents, args.rows));
-  const int64_t wanted = AttentionScratchBytes(context, args.rows, args.head_dim);
+  const int64_t wanted = CpuAttentionScratchBytes(context.pool->size());
   PENSTOCK_RETURN_IF_ERROR(Require(args.scratch != nullptr && args.scratch_bytes >= wanted, op,
-                                   "AttentionScratchBytes() of scratch",
+                                   "CpuAttentionScratchBytes() of scratch",
                                    {{"scratch_bytes", args.scratch_bytes}, {"wanted", wanted}}));
   return Require(args.rows == 0 || (args.q != nullptr && args.k != nullptr && args.v != nullptr &&
                                     args.out != nullptr && args.lse != nullptr),

@@ -97,9 +97,8 @@ void ForwardTile(const AttentionForwardArgs<float>& args, const Tile& queries, i
 
 }  // namespace
 
-int64_t AttentionScratchBytes(const cpu::Context& context, int64_t /*max_rows*/,
-                              int64_t /*head_dim*/) {
-  return context.pool->size() * attention::kTilesPerWorker * attention::kTileElements *
+int64_t CpuAttentionScratchBytes(int threads) {
+  return threads * attention::kTilesPerWorker * attention::kTileElements *
          static_cast<int64_t>(sizeof(float));
 }
 

@@ -14,9 +14,6 @@ absl::Status JoinPlanes(const cpu::Context& context, const uint16_t* hi, const i
 // destination[i] = source[i]. The arrays do not overlap.
 absl::Status CopyFloats(const cpu::Context& context, float* destination, const float* source,
                         int64_t count);
-// destination[i] += source[i]
-absl::Status AddFloats(const cpu::Context& context, float* destination, const float* source,
-                       int64_t count);
 absl::Status FillFloats(const cpu::Context& context, float* destination, float value,
                         int64_t count);
 

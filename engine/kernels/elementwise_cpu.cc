@@ -24,13 +24,6 @@ struct JoinRange {
   }
 };
 
-struct AddRange {
-  PENSTOCK_ISA_BODY void Run(float* __restrict destination, const float* __restrict source,
-                             int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) destination[i] += source[i];
-  }
-};
-
 }  // namespace
 
 absl::Status JoinPlanes(const cpu::Context& context, const uint16_t* hi, const int16_t* lo,
@@ -49,16 +42,6 @@ absl::Status CopyFloats(const cpu::Context& context, float* destination, const f
       RequireArrays("CopyFloats", count, destination != nullptr && source != nullptr));
   ParallelBlocks(context, count, kBlock, [&](int64_t begin, int64_t end) {
     std::copy(source + begin, source + end, destination + begin);
-  });
-  return absl::OkStatus();
-}
-
-absl::Status AddFloats(const cpu::Context& context, float* destination, const float* source,
-                       int64_t count) {
-  PENSTOCK_RETURN_IF_ERROR(
-      RequireArrays("AddFloats", count, destination != nullptr && source != nullptr));
-  ParallelBlocks(context, count, kBlock, [&](int64_t begin, int64_t end) {
-    RunForIsa<AddRange>(destination, source, begin, end);
   });
   return absl::OkStatus();
 }

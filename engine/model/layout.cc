@@ -115,12 +115,6 @@ int64_t BlockLayout::OffsetOf(Role role) const {
   return parameter->offset;
 }
 
-int64_t ModelLayout::total_size() const {
-  int64_t size = 0;
-  for (const BlockLayout& block : blocks) size += block.size;
-  return size;
-}
-
 ModelLayout MakeLayout(const ModelSpec& spec) {
   ModelLayout layout;
   layout.blocks.push_back(EmbeddingBlock(spec));

@@ -70,8 +70,6 @@ struct ModelLayout {
   std::vector<BlockLayout> blocks;  // by BlockId
   int64_t parameter_count = 0;      // real parameters, padding and tied copies left out
   int64_t max_decoder_block_size = 0;
-
-  int64_t total_size() const;  // elements of all blocks, padding included
 };
 
 // Pure function of the spec. Decoder layers of one spec all have the same layout but for names.

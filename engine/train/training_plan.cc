@@ -12,6 +12,8 @@
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/data/batch.h"
+#include "engine/kernels/attention.h"
+#include "engine/memory/host_store.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
 
@@ -82,18 +84,23 @@ std::vector<MemoryPlanSummary::Entry> ArenaEntries(const StepProgram& program,
 MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
                             const TrainingPlan& plan, const StepProgram& program,
                             int64_t data_bytes) {
-  const int64_t elements = model.layout.total_size();
   const int64_t sequence = config.batch.sequence_length;
   const int64_t windows = EstimateWindows(data_bytes, sequence);
   int64_t side_file_bytes = 0;
   for (const SideFile& file : model.source.side_files) {
     side_file_bytes += static_cast<int64_t>(file.content.size());
   }
+  const auto store_bytes = [&](OptimizerState state, GradientPlane gradient) {
+    return HostStore::BytesNeeded(model.layout, state, gradient);
+  };
+  const int64_t weights = store_bytes(OptimizerState::kNone, GradientPlane::kNone);
+  const int64_t with_state = store_bytes(OptimizerState::kFloat32, GradientPlane::kNone);
+  const int64_t whole = store_bytes(OptimizerState::kFloat32, GradientPlane::kFloat32);
   std::vector<MemoryPlanSummary::Entry> store = {
       {"process and side files", kProcessBytes + side_file_bytes},
-      {"master weights", elements * 4},
-      {"optimizer state", elements * 8},
-      {"host gradients", elements * 4}};
+      {"master weights", weights},
+      {"optimizer state", with_state - weights},
+      {"host gradients", whole - with_state}};
   std::vector<MemoryPlanSummary::Entry> train = store;
   for (auto& entry : ArenaEntries(program, plan.policy)) train.push_back(std::move(entry));
   train.push_back(
@@ -154,8 +161,7 @@ absl::StatusOr<TrainingPlan> PlanWithoutLimit(const TrainConfig& config, const M
   plan.shape = {.micro_batches = static_cast<int32_t>(plan.micro_batches),
                 .tokens_per_micro_batch = batch.micro_batch_tokens,
                 .element_bytes = 4,
-                .kernel_scratch_bytes =
-                    CpuKernelScratchBytes(model.spec, batch.micro_batch_tokens, plan.threads),
+                .kernel_scratch_bytes = CpuAttentionScratchBytes(plan.threads),
                 .arena_budget_bytes = 0};
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram train, TrainProgram(model, plan, plan.micro_batches));
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram evaluation, EvaluationProgram(model, plan));

@@ -37,8 +37,7 @@ class CpuExecutor final : public Executor {
         decoder_(spec, store.layout(),
                  {.tokens_per_micro_batch = options.tokens_per_micro_batch,
                   .head_chunk_rows = options.head_chunk_rows,
-                  .kernel_scratch_bytes =
-                      CpuKernelScratchBytes(spec, options.tokens_per_micro_batch, options.threads)},
+                  .kernel_scratch_bytes = CpuAttentionScratchBytes(options.threads)},
                  reinterpret_cast<const float*>(rope_table_.data()), options.max_positions),
         norm_partials_(spec.num_blocks()) {}
 
@@ -211,11 +210,6 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spe
                 reinterpret_cast<float*>(rope_table.data()));
   return std::make_unique<CpuExecutor>(spec, store, options, std::move(arena),
                                        std::move(rope_table));
-}
-
-int64_t CpuKernelScratchBytes(const ModelSpec& spec, int64_t tokens_per_micro_batch, int threads) {
-  ThreadPool pool(threads);
-  return AttentionScratchBytes(cpu::Context{&pool}, tokens_per_micro_batch, spec.head_dim);
 }
 
 int64_t CpuExecutorOverheadBytes(const ModelSpec& spec, const ExecutorOptions& options) {

@@ -60,7 +60,7 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
       {.micro_batches = static_cast<int32_t>(batches_.size()),
        .tokens_per_micro_batch = tokens,
        .element_bytes = on_cpu ? 4 : 2,
-       .kernel_scratch_bytes = on_cpu ? CpuKernelScratchBytes(spec, tokens, options.threads)
+       .kernel_scratch_bytes = on_cpu ? CpuAttentionScratchBytes(options.threads)
                                       : CudaAttentionScratchBytes(tokens, spec.num_heads)});
   const auto create = on_cpu ? CreateCpuExecutor : CreateCudaExecutor;
   auto executor = create(spec, *store_,

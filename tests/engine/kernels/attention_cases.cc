@@ -1,6 +1,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/thread_pool.h"
 #include "engine/kernels/attention.h"
 #include "gtest/gtest.h"
 #include "tests/engine/kernels/attention_fixture.h"
@@ -16,7 +17,7 @@ AttentionInputs RandomAttention(const reference::AttentionShape& shape, uint32_t
 
 AttentionResults RunAttention(const cpu::Context& context, const AttentionInputs& inputs) {
   const reference::AttentionShape& shape = inputs.shape;
-  const int64_t scratch_bytes = AttentionScratchBytes(context, shape.rows(), shape.head_dim);
+  const int64_t scratch_bytes = CpuAttentionScratchBytes(context.pool->size());
   Floats scratch = Poisoned(scratch_bytes / static_cast<int64_t>(sizeof(float)));
   AttentionResults results{Poisoned(inputs.dout.size()), Poisoned(shape.rows() * shape.heads),
                            Poisoned(inputs.qkv.size())};

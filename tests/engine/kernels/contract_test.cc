@@ -129,7 +129,7 @@ TEST_F(ContractTest, IdsAndLabelsOutsideTheVocabulary) {
 
 TEST_F(ContractTest, AttentionDocumentsHeadsAndScratch) {
   std::vector<int32_t> starts = {0, 3, 4};
-  std::vector<float> scratch(AttentionScratchBytes(context_, 4, 2) / 4);
+  std::vector<float> scratch(CpuAttentionScratchBytes(context_.pool->size()) / 4);
   const AttentionForwardArgs<float> good{.q = data_.data(),
                                          .q_stride = 8,
                                          .k = data_.data(),

@@ -70,7 +70,7 @@ class DecoderRun {
 
   ThreadPool pool_{1};
   cpu::Context context_{&pool_};
-  const int64_t kernel_bytes_ = AttentionScratchBytes(context_, tokens_, spec_.head_dim);
+  const int64_t kernel_bytes_ = CpuAttentionScratchBytes(context_.pool->size());
   std::vector<float> rope_table_;
   const Decoder<float, cpu::Context> decoder_;
   MicroBatchView batch_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
+#include "engine/kernels/attention.h"
 #include "engine/memory/planes.h"
 #include "engine/plan/train_program.h"
 #include "engine/train/import.h"
@@ -79,11 +80,11 @@ absl::Status StepRun::CutIntoMicroBatches(const ReferenceCase& reference, int64_
 absl::Status StepRun::BuildExecutor(const StepVariant& variant) {
   const int64_t tokens = variant.tokens_per_micro_batch;
   PENSTOCK_ASSIGN_OR_RETURN(
-      program_, BuildTrainProgram(spec_, store_->layout(), variant.policy,
-                                  {.micro_batches = static_cast<int32_t>(batches_.size()),
-                                   .tokens_per_micro_batch = tokens,
-                                   .kernel_scratch_bytes =
-                                       CpuKernelScratchBytes(spec_, tokens, variant.threads)}));
+      program_,
+      BuildTrainProgram(spec_, store_->layout(), variant.policy,
+                        {.micro_batches = static_cast<int32_t>(batches_.size()),
+                         .tokens_per_micro_batch = tokens,
+                         .kernel_scratch_bytes = CpuAttentionScratchBytes(variant.threads)}));
   PENSTOCK_ASSIGN_OR_RETURN(executor_,
                             CreateCpuExecutor(spec_, *store_,
                                               {.tokens_per_micro_batch = tokens,
