@@ -247,7 +247,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const Flags& flags) {
     ThreadPool pool(threads);
     InitializeWeights(spec, /*seed=*/1, *store, pool);
   }
-  const Policy policy{.save_level = level,
+  const Policy policy{.saving = {.level = level},
                       .decoder_slots = static_cast<int>(flags.slots),
                       .head_chunk_rows = flags.head_chunk_rows};
   PENSTOCK_ASSIGN_OR_RETURN(

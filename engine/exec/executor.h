@@ -33,7 +33,9 @@ struct StepInput {
 struct StepResult {
   double loss_sum = 0;  // over labelled tokens
   int64_t labelled_tokens = 0;
-  StepDecision decision;  // of programs that train
+  // Of this run's gradients, whether they have been applied or wait for the next run; default for
+  // programs that do not train.
+  StepDecision decision;
   std::array<double, kLaneCount> busy_seconds = {};
 };
 
@@ -51,7 +53,9 @@ class Executor {
   // ResourceExhausted if the program's arena is larger than the executor's.
   virtual absl::Status Prepare(const StepProgram& program) = 0;
 
-  // Runs a program to its end. The first failure stops it: lanes finish the op they are in and
+  // Runs a program to its end. One with Updates::kPending first applies what the last training
+  // program left (nothing, if none ran); after that one, only such a program may run. The first
+  // failure stops it: lanes finish the op they are in and
   // the status of that failure, with the op's text, is returned; the host store may then hold
   // some blocks updated and others not. Internal if the labels counted in the batches differ
   // from `input.labelled_tokens`; nothing has been updated then.
@@ -67,8 +71,10 @@ struct ExecutorOptions {
   int64_t tokens_per_micro_batch = 0;
   int64_t max_positions = 0;  // longest document window
   int64_t head_chunk_rows = 0;
-  int64_t arena_bytes = 0;  // the largest of the programs to be prepared
-  int threads = 1;          // of the host lane and, on the CPU, separately of the compute lane
+  int64_t mlp_chunk_rows = 0;    // as the policy says
+  int64_t arena_bytes = 0;       // the largest of the programs to be prepared
+  int64_t host_arena_bytes = 0;  // likewise
+  int threads = 1;               // of the host lane and, on the CPU, separately of the compute lane
 };
 
 // `store` is not owned and outlives the executor.

@@ -1,41 +1,23 @@
 #include "engine/exec/host_ops.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
-#include "engine/base/status.h"
-#include "engine/kernels/adamw.h"
+#include "engine/plan/verify.h"
 
 namespace penstock {
 
 absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block_id,
-                         const OptimizerStep& optimizer, const StepDecision& decision) {
-  // At rate 0 the optimizer is left out: w - 0 would turn a weight of -0 into +0, and a job at
-  // rate 0 must not change a bit.
-  if (decision.outcome != StepOutcome::kApplied || optimizer.learning_rate == 0) {
-    return absl::OkStatus();
-  }
-  const double t = static_cast<double>(store.updates_applied + 1);
+                         const StepUpdates& updates) {
   BlockStore& block = store.block(block_id);
-  for (const Parameter& parameter : store.layout().blocks[Index(block_id)].parameters) {
-    const int64_t at = parameter.offset;
-    PENSTOCK_RETURN_IF_ERROR(AdamW(
-        context, {.hi = block.hi.data() + at,
-                  .lo = block.lo.data() + at,
-                  .m = block.m.data() + at,
-                  .v = block.v.data() + at,
-                  .gradient = block.gradient.data() + at,
-                  .count = parameter.size,
-                  .learning_rate = optimizer.learning_rate,
-                  .beta1 = optimizer.beta1,
-                  .beta2 = optimizer.beta2,
-                  .epsilon = optimizer.epsilon,
-                  .weight_decay = parameter.decay == Decay::kApply ? optimizer.weight_decay : 0.0,
-                  .gradient_scale = static_cast<float>(decision.clip_scale),
-                  .bias_correction1 = 1 - std::pow(optimizer.beta1, t),
-                  .bias_correction2 = 1 - std::pow(optimizer.beta2, t)}));
-  }
-  return absl::OkStatus();
+  // The plane that the store does not have is empty: its data() may be null or not.
+  return UpdateParameters(
+      context, store.layout().blocks[Index(block_id)],
+      {.hi = block.hi.data(),
+       .lo = block.lo.data(),
+       .m = block.m.data(),
+       .v = block.v.data(),
+       .gradient = block.gradient.empty() ? nullptr : block.gradient.data(),
+       .gradient_bf16 = block.gradient_bf16.empty() ? nullptr : block.gradient_bf16.data()},
+      store.updates_applied, updates);
 }
 
 absl::Status CheckLabelCount(int64_t counted, int64_t expected) {
@@ -45,8 +27,21 @@ absl::Status CheckLabelCount(int64_t counted, int64_t expected) {
                             "; the step was stopped"));
 }
 
-bool UpdatesHost(const StepProgram& program) {
-  return !program.ops.empty() && std::holds_alternative<UpdateHost>(program.ops.back().body);
+absl::Status CheckProgram(const StepProgram& program, int64_t arena_bytes, int64_t host_arena_bytes,
+                          const HostStore& store) {
+  PENSTOCK_RETURN_IF_ERROR(Verify(program));
+  if (program.arena_bytes > arena_bytes || program.host_arena_bytes > host_arena_bytes) {
+    return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+                 absl::StrCat("the program's arenas have ", program.arena_bytes, " and ",
+                              program.host_arena_bytes, " bytes, the executor's ", arena_bytes,
+                              " and ", host_arena_bytes));
+  }
+  const BlockStore& block = store.block(BlockId{0});
+  const bool plane = program.gradient_type == GradientType::kBfloat16 ? !block.gradient_bf16.empty()
+                                                                      : !block.gradient.empty();
+  if (program.updates == Updates::kNone || plane) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
+               "the host store has no gradient plane of the program's gradient type");
 }
 
 }  // namespace penstock

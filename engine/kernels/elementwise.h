@@ -11,9 +11,9 @@ namespace penstock {
 // out[i] = Join(hi[i], lo[i]): the exact fp32 weights (memory/planes.h).
 absl::Status JoinPlanes(const cpu::Context& context, const uint16_t* hi, const int16_t* lo,
                         int64_t count, float* out);
-// destination[i] = source[i]. The arrays do not overlap.
-absl::Status CopyFloats(const cpu::Context& context, float* destination, const float* source,
-                        int64_t count);
+// memcpy: the arrays do not overlap.
+absl::Status CopyBytes(const cpu::Context& context, void* destination, const void* source,
+                       int64_t bytes);
 absl::Status FillFloats(const cpu::Context& context, float* destination, float value,
                         int64_t count);
 

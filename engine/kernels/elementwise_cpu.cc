@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 #include "engine/base/status.h"
 #include "engine/kernels/contract.h"
@@ -36,12 +38,13 @@ absl::Status JoinPlanes(const cpu::Context& context, const uint16_t* hi, const i
   return absl::OkStatus();
 }
 
-absl::Status CopyFloats(const cpu::Context& context, float* destination, const float* source,
-                        int64_t count) {
+absl::Status CopyBytes(const cpu::Context& context, void* destination, const void* source,
+                       int64_t bytes) {
   PENSTOCK_RETURN_IF_ERROR(
-      RequireArrays("CopyFloats", count, destination != nullptr && source != nullptr));
-  ParallelBlocks(context, count, kBlock, [&](int64_t begin, int64_t end) {
-    std::copy(source + begin, source + end, destination + begin);
+      RequireArrays("CopyBytes", bytes, destination != nullptr && source != nullptr));
+  ParallelBlocks(context, bytes, kBlock * 4, [&](int64_t begin, int64_t end) {
+    std::memcpy(static_cast<std::byte*>(destination) + begin,
+                static_cast<const std::byte*>(source) + begin, end - begin);
   });
   return absl::OkStatus();
 }

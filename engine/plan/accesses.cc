@@ -52,16 +52,14 @@ class Collector {
     } else {
       Read(op.attention, attention);
     }
+    // Gradients are computed over the MLP's tensors: they are gone afterwards.
     if (op.saved == SaveLevel::kAll) {
-      Read(op.mlp, mlp);
+      Update(op.mlp, mlp, {});
     } else {
-      Write(op.mlp, mlp);
+      Write(op.mlp, {});
     }
-    list_.push_back({ResourceKind::kBuffer,
-                     Index(op.d),
-                     AccessMode::kUpdate,
-                     {Meaning::kActivationGradient, block + 1, op.micro_batch},
-                     {Meaning::kActivationGradient, block, op.micro_batch}});
+    Update(op.d, {Meaning::kActivationGradient, block + 1, op.micro_batch},
+           {Meaning::kActivationGradient, block, op.micro_batch});
     Sum(op.gradients, block, op.accumulate);
     Write(op.scratch, {});
   }
@@ -69,15 +67,40 @@ class Collector {
   void operator()(const EmbedBackward& op) {
     Read(op.d, {Meaning::kActivationGradient, 1, op.micro_batch});
     Sum(op.gradients, 0, op.accumulate);
+    Write(op.scratch, {});
+  }
+
+  void operator()(const StoreSaved& op) {
+    const Content content = Saved(op.part, Index(op.block), op.micro_batch);
+    Read(op.device, content);
+    Write(op.host, content);
+  }
+
+  void operator()(const FetchSaved& op) {
+    const Content content = Saved(op.part, Index(op.block), op.micro_batch);
+    Read(op.host, content);
+    Write(op.device, content);
+  }
+
+  void operator()(const RoundGradients& op) {
+    const int32_t block = Index(op.block);
+    const Content sums{Meaning::kGradients, block, CompleteSums(program_, block)};
+    const Content rounded{Meaning::kRounded, block};
+    if (op.sums == op.out) {
+      Update(op.sums, sums, rounded);
+    } else {
+      Read(op.sums, sums);
+      Write(op.out, rounded);
+    }
   }
 
   void operator()(const ReduceNorm& op) {
-    Read(op.gradients, {Meaning::kGradients, Index(op.block)});
+    ReadGradients(op.block, op.gradients);
     WriteHost(ResourceKind::kNormPartial, Index(op.block));
   }
 
   void operator()(const StoreGradients& op) {
-    Read(op.gradients, {Meaning::kGradients, Index(op.block)});
+    ReadGradients(op.block, op.gradients);
     WriteHost(ResourceKind::kHostGradient, Index(op.block));
   }
 
@@ -98,6 +121,31 @@ class Collector {
     }
   }
 
+  void operator()(const UpdateDevice& op) {
+    const Content weights{Meaning::kWeights, Index(op.block)};
+    const Content state{Meaning::kState, Index(op.block)};
+    Read(ResourceKind::kClipScale, 0, {Meaning::kValue});
+    ReadGradients(op.block, op.gradients);
+    Update(op.weights, weights, weights);
+    Update(op.state, state, state);
+  }
+
+  void operator()(const FetchState& op) {
+    const int32_t block = Index(op.block);
+    Read(ResourceKind::kHostWeights, block, {Meaning::kValue});
+    Read(ResourceKind::kHostOptimizer, block, {Meaning::kValue});
+    Write(op.weights, {Meaning::kWeights, block});
+    Write(op.state, {Meaning::kState, block});
+  }
+
+  void operator()(const StoreState& op) {
+    const int32_t block = Index(op.block);
+    Read(op.weights, {Meaning::kWeights, block});
+    Read(op.state, {Meaning::kState, block});
+    WriteHost(ResourceKind::kHostWeights, block);
+    WriteHost(ResourceKind::kHostOptimizer, block);
+  }
+
   AccessList Take() { return std::move(list_); }
 
  private:
@@ -109,6 +157,23 @@ class Collector {
   }
   void Write(BufferId buffer, Content content) {
     list_.push_back({ResourceKind::kBuffer, Index(buffer), AccessMode::kWrite, {}, content});
+  }
+  void Update(BufferId buffer, Content before, Content after) {
+    list_.push_back({ResourceKind::kBuffer, Index(buffer), AccessMode::kUpdate, before, after});
+  }
+  void ReadGradients(BlockId block, BufferId buffer) {
+    Read(buffer, CompleteGradients(program_, Index(block)));
+  }
+  static Content Saved(SavedPart part, int32_t block, int32_t micro_batch) {
+    switch (part) {
+      case SavedPart::kInput:
+        return {Meaning::kActivation, block, micro_batch};
+      case SavedPart::kAttention:
+        return {Meaning::kAttentionTensors, block, micro_batch};
+      case SavedPart::kMlp:
+        return {Meaning::kMlpTensors, block, micro_batch};
+    }
+    return {};
   }
   void WriteHost(ResourceKind kind, int32_t index) {
     list_.push_back({kind, index, AccessMode::kWrite, {}, {Meaning::kValue}});
@@ -125,6 +190,28 @@ class Collector {
 };
 
 }  // namespace
+
+int32_t CompleteSums(const StepProgram& program, int32_t block) {
+  return program.micro_batches * (program.tied && block == 0 ? 2 : 1);
+}
+
+Content CompleteGradients(const StepProgram& program, int32_t block) {
+  if (program.gradient_type == GradientType::kBfloat16) return {Meaning::kRounded, block};
+  return {Meaning::kGradients, block, CompleteSums(program, block)};
+}
+
+Content ToContent(const StepProgram& program, const Held& held) {
+  const int32_t block = Index(held.block);
+  switch (held.content) {
+    case HeldContent::kWeights:
+      return {Meaning::kWeights, block};
+    case HeldContent::kState:
+      return {Meaning::kState, block};
+    case HeldContent::kGradients:
+      return CompleteGradients(program, block);
+  }
+  return {};
+}
 
 AccessList AccessesOf(const StepProgram& program, const Op& op) {
   Collector collector(program);

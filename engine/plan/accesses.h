@@ -14,8 +14,8 @@ namespace penstock {
 enum class ResourceKind : uint8_t {
   kBuffer,
   kHostWeights,    // hi and lo planes of a block
-  kHostGradient,   // gradient plane of a block
   kHostOptimizer,  // m and v of a block
+  kHostGradient,   // gradient plane of a block
   kNormPartial,    // sum of squares of a block's gradients
   kClipScale,
   kLoss,
@@ -29,7 +29,9 @@ enum class Meaning : uint8_t {
   kActivationGradient,  // of the loss by the input of block, of micro-batch
   kAttentionTensors,    // of block, of micro-batch
   kMlpTensors,          // likewise
-  kGradients,           // sums of block
+  kGradients,           // sums of block, over as many terms as `micro_batch` says
+  kRounded,             // complete gradients of block in bf16
+  kState,               // correction plane and moments of block
   kValue,               // of a host resource
 };
 
@@ -51,6 +53,13 @@ struct Access {
 };
 
 using AccessList = std::vector<Access>;
+
+// Terms that the gradient sums of `block` have when they are complete: one a micro-batch, two
+// where a tied head adds to the embedding's.
+int32_t CompleteSums(const StepProgram& program, int32_t block);
+// Complete gradients of `block`, as norm, store and update expect them.
+Content CompleteGradients(const StepProgram& program, int32_t block);
+Content ToContent(const StepProgram& program, const Held& held);
 
 // REQUIRES: the op's block, micro-batch and buffer ids are in range.
 AccessList AccessesOf(const StepProgram& program, const Op& op);

@@ -1,6 +1,7 @@
 #include "engine/plan/hazards.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace penstock {
 namespace {
@@ -18,17 +19,20 @@ HazardTracker::HazardTracker(const StepProgram& program)
       buffers_(program.buffers.size()),
       host_(static_cast<size_t>(kResourceKinds) * num_blocks_),
       overlapping_(program.buffers.size()) {
-  // Sweep by offset: a buffer overlaps those that started before and have not ended.
+  // Sweep by offset, one arena after the other: a buffer overlaps those that started before and
+  // have not ended.
   std::vector<int32_t> order(program.buffers.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int32_t>(i);
   std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
-    return program.buffers[a].offset < program.buffers[b].offset;
+    const Buffer &left = program.buffers[a], &right = program.buffers[b];
+    return std::pair(left.arena, left.offset) < std::pair(right.arena, right.offset);
   });
   std::vector<int32_t> open;
   for (int32_t id : order) {
     const Buffer& buffer = program.buffers[id];
     std::erase_if(open, [&](int32_t other) {
-      return program.buffers[other].offset + program.buffers[other].bytes <= buffer.offset;
+      const Buffer& before = program.buffers[other];
+      return before.arena != buffer.arena || before.offset + before.bytes <= buffer.offset;
     });
     overlapping_[id].push_back(id);
     if (buffer.bytes == 0) continue;

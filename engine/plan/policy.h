@@ -1,25 +1,71 @@
 // The choices a planner makes for a step. Options choose a program, not branches in a run loop.
+// None of them but the chunk sizes and the gradient type changes a bit of the result.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 namespace penstock {
 
 // What a layer's backward pass finds saved; it computes the rest again. All levels give the
 // same bits: a kernel run again on the same input gives the same bits.
 enum class SaveLevel : uint8_t {
-  kAll,        // nothing is recomputed
+  kAll,        // no matmul is run again
   kAttention,  // the attention side is saved, the MLP side recomputed
   kInput,      // only the layer's input is saved
 };
 
+// Where saved tensors wait for backward. Those in (locked) host memory leave through copy-out
+// and come back through copy-in.
+enum class SavePlace : uint8_t { kDevice, kHost };
+
+struct Saving {
+  SaveLevel level = SaveLevel::kAll;
+  SavePlace place = SavePlace::kDevice;
+};
+
+// What the gradient sums, which are fp32, become when they are complete. Norm and optimizer see
+// the rounded values.
+enum class GradientType : uint8_t { kFloat32, kBfloat16 };
+
+constexpr int64_t GradientBytesPerElement(GradientType type) {
+  return type == GradientType::kBfloat16 ? 2 : 4;
+}
+
+// What of a block stays on the device from step to step. The rest streams.
+struct BlockPlacement {
+  bool weights = false;    // a copy of its own, fetched once a step
+  bool gradients = false;  // sums of its own, to which several rounds can add
+  bool state = false;      // weights, correction plane and moments: updated on the device
+};
+
+// When the optimizer runs. kNextStep hides the host's part under the next step's forward pass:
+// each block is updated before its weights are needed. The maths is the same.
+enum class UpdateTime : uint8_t { kEndOfStep, kNextStep };
+
 struct Policy {
-  SaveLevel save_level = SaveLevel::kAll;
-  // Device slots through which decoder layers stream. With n slots the last n layers of forward
-  // are still there when backward starts, so 2*layers - n fetches a step remain.
+  // Of every layer, unless `savings` has one entry a layer (layer 0 first).
+  Saving saving = {};
+  std::vector<Saving> savings = {};
+  // A step is cut into rounds of this many micro-batches, 0: all. A round goes forward and
+  // backward through all blocks, visiting all its micro-batches at each. More than one round
+  // needs every layer's gradients on the device.
+  int32_t micro_batches_per_round = 0;
+  // Device slots through which streamed decoder layers pass. With n slots the last n layers of
+  // forward are still there when backward starts.
   int decoder_slots = 2;
   // Rows of logits that exist at one time.
   int64_t head_chunk_rows = 512;
+  // Rows of an MLP's intermediate tensors that exist at one time where they are not saved; 0: all.
+  int64_t mlp_chunk_rows = 0;
+  GradientType gradient_type = GradientType::kFloat32;
+  UpdateTime update_time = UpdateTime::kEndOfStep;
+  std::vector<BlockPlacement> placements = {};  // by block; empty: everything streams
+
+  Saving SavingOf(int64_t layer) const { return savings.empty() ? saving : savings[layer]; }
+  BlockPlacement PlacementOf(int64_t block) const {
+    return placements.empty() ? BlockPlacement{} : placements[block];
+  }
 };
 
 }  // namespace penstock

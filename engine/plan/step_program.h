@@ -5,8 +5,8 @@
 // Order: ops of one lane run in list order. Across lanes an op starts only when every op named
 // in its `after` has finished; `after` names earlier ops of the list. Nothing else is implied.
 //
-// Micro-batches are visited inside a layer ("layer-major"): weights cross the link twice and
-// gradients once a step, whatever the number of micro-batches.
+// A program may begin with what an earlier one left: `held` buffers, and with UpdateTime::kNextStep
+// the gradients and the clip scale of the step before, which its update ops apply.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,24 @@ const char* LaneName(Lane lane);
 // What a buffer is for; the memory plan sums by it.
 enum class BufferClass : uint8_t {
   kWeights,     // one block's weights, in the compute type
+  kState,       // one block's correction plane and moments (DeviceStateLayout)
   kActivation,  // output of a block, or the gradient of one, for one micro-batch
   kSaved,       // intermediate tensors kept for backward
-  kGradient,    // one block's gradient sums, fp32
+  kGradient,    // one block's gradient sums, fp32, or its gradients when they are complete
   kScratch,     // valid inside one op only
 };
 const char* BufferClassName(BufferClass buffer_class);
 
-// A range of the device arena. Ranges may overlap: hazards count bytes, not names.
+enum class Arena : uint8_t { kDevice, kHost };
+
+// A range of the device arena, or of the locked arena on the host. Ranges may overlap: hazards
+// count bytes, not names.
 struct Buffer {
   std::string name;
   BufferClass buffer_class = BufferClass::kScratch;
   int64_t offset = 0;
   int64_t bytes = 0;
+  Arena arena = Arena::kDevice;
 };
 
 // First writer of a sum overwrites it, the others add: no pass that zeroes it.
@@ -86,15 +91,35 @@ struct BackwardBlock {
 // Adds d loss / d out to the rows of the embedding table's gradient.
 struct EmbedBackward {
   int32_t micro_batch;
-  BufferId d, gradients;
+  BufferId d, gradients, scratch;
   Accumulate accumulate;
 };
-// partial norm of `block` <- sum of squares of its gradients.
+// What of a (layer, micro-batch) is saved.
+enum class SavedPart : uint8_t { kInput, kAttention, kMlp };
+// host <- device, and back: a part of what forward saved for backward.
+struct StoreSaved {
+  BlockId block;
+  int32_t micro_batch;
+  SavedPart part;
+  BufferId device, host;
+};
+struct FetchSaved {
+  BlockId block;
+  int32_t micro_batch;
+  SavedPart part;
+  BufferId host, device;
+};
+// out <- complete sums, rounded to bf16. In place when they are one buffer.
+struct RoundGradients {
+  BlockId block;
+  BufferId sums, out;
+};
+// partial norm of `block` <- sum of squares of its gradients, in the program's gradient type.
 struct ReduceNorm {
   BlockId block;
   BufferId gradients;
 };
-// host gradient plane of `block` <- gradients.
+// host gradient plane of `block` <- gradients, in the program's gradient type.
 struct StoreGradients {
   BlockId block;
   BufferId gradients;
@@ -106,9 +131,25 @@ struct ClipScale {};
 struct UpdateHost {
   BlockId block;
 };
+// The same on the device, for a block whose state is held there.
+struct UpdateDevice {
+  BlockId block;
+  BufferId weights, state, gradients;
+};
+// weights and state <- host planes and moments of `block`, and back.
+struct FetchState {
+  BlockId block;
+  BufferId weights, state;
+};
+struct StoreState {
+  BlockId block;
+  BufferId weights, state;
+};
 
-using OpBody = std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock,
-                            EmbedBackward, ReduceNorm, StoreGradients, ClipScale, UpdateHost>;
+using OpBody =
+    std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock, EmbedBackward,
+                 StoreSaved, FetchSaved, RoundGradients, ReduceNorm, StoreGradients, ClipScale,
+                 UpdateHost, UpdateDevice, FetchState, StoreState>;
 
 struct Op {
   Lane lane;
@@ -116,11 +157,31 @@ struct Op {
   OpBody body;  // std::visit: a new op that a backend lacks won't compile.
 };
 
+// What a program finds in a buffer when it starts, or leaves there for the next.
+enum class HeldContent : uint8_t { kWeights, kState, kGradients };
+struct Held {
+  BufferId buffer;
+  BlockId block;
+  HeldContent content;
+};
+
+// Which gradients the update ops of a program apply.
+enum class Updates : uint8_t {
+  kNone,
+  kPending,   // of the program that ran before: they are there when this one starts
+  kThisStep,  // its own
+};
+
 struct StepProgram {
   int32_t num_blocks = 0;
   int32_t micro_batches = 0;
-  int64_t arena_bytes = 0;  // budget of the device arena
+  bool tied = false;  // the head multiplies by the embedding table and adds to its gradients
+  GradientType gradient_type = GradientType::kFloat32;
+  Updates updates = Updates::kNone;
+  int64_t arena_bytes = 0;       // budget of the device arena
+  int64_t host_arena_bytes = 0;  // likewise on the host
   std::vector<Buffer> buffers;
+  std::vector<Held> finds, leaves;
   std::vector<Op> ops;
 
   const Buffer& buffer(BufferId id) const { return buffers[Index(id)]; }

@@ -18,6 +18,42 @@ const char* Name(SaveLevel level) {
   return "?";
 }
 
+const char* Name(SavedPart part) {
+  switch (part) {
+    case SavedPart::kInput:
+      return "input";
+    case SavedPart::kAttention:
+      return "attention";
+    case SavedPart::kMlp:
+      return "mlp";
+  }
+  return "?";
+}
+
+const char* Name(Updates updates) {
+  switch (updates) {
+    case Updates::kNone:
+      return "none";
+    case Updates::kPending:
+      return "pending";
+    case Updates::kThisStep:
+      return "this_step";
+  }
+  return "?";
+}
+
+const char* Name(HeldContent content) {
+  switch (content) {
+    case HeldContent::kWeights:
+      return "weights";
+    case HeldContent::kState:
+      return "state";
+    case HeldContent::kGradients:
+      return "gradients";
+  }
+  return "?";
+}
+
 const char* Name(Accumulate accumulate) {
   return accumulate == Accumulate::kAdd ? "add" : "overwrite";
 }
@@ -59,6 +95,18 @@ class BodyText {
     return absl::StrCat("embed_backward ", Mb(op.micro_batch), " d=", Buf(op.d),
                         " gradients=", Buf(op.gradients), " ", Name(op.accumulate));
   }
+  std::string operator()(const StoreSaved& op) const {
+    return absl::StrCat("store_saved ", Block(op.block), " ", Mb(op.micro_batch), " ",
+                        Name(op.part), " ", Buf(op.device), " -> ", Buf(op.host));
+  }
+  std::string operator()(const FetchSaved& op) const {
+    return absl::StrCat("fetch_saved ", Block(op.block), " ", Mb(op.micro_batch), " ",
+                        Name(op.part), " ", Buf(op.host), " -> ", Buf(op.device));
+  }
+  std::string operator()(const RoundGradients& op) const {
+    return absl::StrCat("round_gradients ", Block(op.block), " sums=", Buf(op.sums), " -> ",
+                        Buf(op.out));
+  }
   std::string operator()(const ReduceNorm& op) const {
     return absl::StrCat("reduce_norm ", Block(op.block), " gradients=", Buf(op.gradients));
   }
@@ -68,6 +116,17 @@ class BodyText {
   std::string operator()(const ClipScale&) const { return "clip_scale"; }
   std::string operator()(const UpdateHost& op) const {
     return absl::StrCat("update_host ", Block(op.block));
+  }
+  std::string operator()(const UpdateDevice& op) const {
+    return absl::StrCat("update_device ", Block(op.block), " weights=", Buf(op.weights),
+                        " state=", Buf(op.state), " gradients=", Buf(op.gradients));
+  }
+  std::string operator()(const FetchState& op) const {
+    return absl::StrCat("fetch_state ", Block(op.block), " -> ", Buf(op.weights), " ",
+                        Buf(op.state));
+  }
+  std::string operator()(const StoreState& op) const {
+    return absl::StrCat("store_state ", Block(op.block), " ", Buf(op.weights), " ", Buf(op.state));
   }
 
  private:
@@ -105,6 +164,8 @@ const char* BufferClassName(BufferClass buffer_class) {
   switch (buffer_class) {
     case BufferClass::kWeights:
       return "weight slots";
+    case BufferClass::kState:
+      return "optimizer state";
     case BufferClass::kActivation:
       return "activations";
     case BufferClass::kSaved:
@@ -133,11 +194,25 @@ std::string OpText(const StepProgram& program, OpId id) {
 std::string ToText(const StepProgram& program) {
   std::string text =
       absl::StrCat("program blocks=", program.num_blocks, " micro_batches=", program.micro_batches,
-                   " arena=", program.arena_bytes, "\n");
-  for (const Buffer& buffer : program.buffers) {
-    absl::StrAppend(&text, "buffer ", buffer.name, " (", BufferClassName(buffer.buffer_class),
-                    ") offset=", buffer.offset, " bytes=", buffer.bytes, "\n");
+                   program.gradient_type == GradientType::kBfloat16 ? " gradients=bf16" : "",
+                   " updates=", Name(program.updates), " arena=", program.arena_bytes);
+  if (program.host_arena_bytes > 0) {
+    absl::StrAppend(&text, " host_arena=", program.host_arena_bytes);
   }
+  absl::StrAppend(&text, "\n");
+  for (const Buffer& buffer : program.buffers) {
+    absl::StrAppend(&text, buffer.arena == Arena::kHost ? "host buffer " : "buffer ", buffer.name,
+                    " (", BufferClassName(buffer.buffer_class), ") offset=", buffer.offset,
+                    " bytes=", buffer.bytes, "\n");
+  }
+  const auto append_held = [&](const char* verb, const std::vector<Held>& list) {
+    for (const Held& held : list) {
+      absl::StrAppend(&text, verb, " ", Name(held.content), " block=", Index(held.block), " in ",
+                      program.buffer(held.buffer).name, "\n");
+    }
+  };
+  append_held("finds", program.finds);
+  append_held("leaves", program.leaves);
   for (size_t i = 0; i < program.ops.size(); ++i) {
     absl::StrAppend(&text, OpText(program, OpId{static_cast<int32_t>(i)}), "\n");
   }

@@ -1,13 +1,18 @@
 // Writes step programs: a model, the shape of a step and a Policy in, a verified program out.
 //
-// Forward visits blocks 0..L+1 and backward L..1, so the last layers of the one are the first of
-// the other: with S decoder slots, S of the step's 2L fetches are saved at the turn. A fetch goes
-// to the slot whose block is needed again last. It is placed in the list right before its first
-// use; as the copy-in lane waits for nothing but the hazards of its slot, it runs as early as the
-// slot is free.
+// A step goes through its rounds; a round visits blocks 0..L+1 forward and L..1 backward, and at
+// each block all micro-batches of the round. So the last layers of the one pass are the first of
+// the other, and a fetch goes to the slot whose block is needed again last. Fetches stand in the
+// list right before their first use; as the copy-in lane waits for nothing but the hazards of a
+// slot, they run as early as the slot is free.
 //
-// At each block all micro-batches are visited before the next block, and a block's gradient sums
-// leave for the host as soon as its last micro-batch is through.
+// With UpdateTime::kNextStep a program begins with the update of the step before: device blocks
+// first, then the host's in the order in which forward needs them. A block's gradients leave for
+// the host as soon as its last micro-batch of the last round is through.
+//
+// Programs of one policy and shape may follow each other on one executor: what is held on the
+// device has one place in all of them. The order: load, then training programs, with a settle
+// program before the next evaluation and before the host store is read.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +33,28 @@ struct ProgramShape {
 };
 
 // Forward, backward, norm, clip, update. ResourceExhausted / DEVICE_MEMORY_INSUFFICIENT with the
-// bytes by class if the buffers exceed the budget.
+// bytes by class if the buffers exceed the budget; InvalidArgument for a policy that contradicts
+// itself or the model.
 absl::StatusOr<StepProgram> BuildTrainProgram(const ModelSpec& spec, const ModelLayout& layout,
                                               const Policy& policy, const ProgramShape& shape);
 
 // Forward and loss only, over the micro-batches of `shape`; changes nothing on the host.
 absl::StatusOr<StepProgram> BuildEvaluationProgram(const ModelSpec& spec, const ModelLayout& layout,
                                                    const Policy& policy, const ProgramShape& shape);
+
+// Brings to the device what the policy holds there. To run once, before the first step, without
+// micro-batches. No ops if there is nothing.
+absl::StatusOr<StepProgram> BuildLoadProgram(const ModelSpec& spec, const ModelLayout& layout,
+                                             const Policy& policy, const ProgramShape& shape);
+
+enum class SettleGoal : uint8_t {
+  kEvaluate,   // device weights are those of the last step
+  kReadStore,  // and the host store holds everything
+};
+// Applies the update that the last training program left pending, if any. Without micro-batches.
+// No ops if the policy leaves nothing to do.
+absl::StatusOr<StepProgram> BuildSettleProgram(const ModelSpec& spec, const ModelLayout& layout,
+                                               const Policy& policy, const ProgramShape& shape,
+                                               SettleGoal goal);
 
 }  // namespace penstock

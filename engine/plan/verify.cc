@@ -36,6 +36,10 @@ std::string ContentText(const Content& content) {
       return absl::StrCat("MLP tensors", of_mb);
     case Meaning::kGradients:
       return absl::StrCat("gradient sums", of, " over ", content.micro_batch, " terms");
+    case Meaning::kRounded:
+      return absl::StrCat("bf16 gradients", of);
+    case Meaning::kState:
+      return absl::StrCat("optimizer state", of);
     case Meaning::kValue:
       return "a value of this step";
   }
@@ -66,17 +70,45 @@ class IdCheck {
            Ok(op.attention) && Ok(op.mlp) && Ok(op.d) && Ok(op.gradients) && Ok(op.scratch);
   }
   bool operator()(const EmbedBackward& op) const {
-    return OkMb(op.micro_batch) && Ok(op.d) && Ok(op.gradients);
+    return OkMb(op.micro_batch) && Ok(op.d) && Ok(op.gradients) && Ok(op.scratch);
+  }
+  bool operator()(const StoreSaved& op) const {
+    return Ok(op.block) && OkMb(op.micro_batch) && Ok(op.device) && OkHost(op.host) &&
+           Holds(op.device, op.host);
+  }
+  bool operator()(const FetchSaved& op) const {
+    return Ok(op.block) && OkMb(op.micro_batch) && Ok(op.device) && OkHost(op.host) &&
+           Holds(op.device, op.host);
+  }
+  bool operator()(const RoundGradients& op) const {
+    return Ok(op.block) && Ok(op.sums) && Ok(op.out);
   }
   bool operator()(const ReduceNorm& op) const { return Ok(op.block) && Ok(op.gradients); }
   bool operator()(const StoreGradients& op) const { return Ok(op.block) && Ok(op.gradients); }
   bool operator()(const ClipScale&) const { return true; }
   bool operator()(const UpdateHost& op) const { return Ok(op.block); }
+  bool operator()(const UpdateDevice& op) const {
+    return Ok(op.block) && Ok(op.weights) && Ok(op.state) && Ok(op.gradients);
+  }
+  bool operator()(const FetchState& op) const {
+    return Ok(op.block) && Ok(op.weights) && Ok(op.state);
+  }
+  bool operator()(const StoreState& op) const {
+    return Ok(op.block) && Ok(op.weights) && Ok(op.state);
+  }
+  bool operator()(const Held& held) const { return Ok(held.block) && Ok(held.buffer); }
 
  private:
   bool Ok(BlockId id) const { return Index(id) >= 0 && Index(id) < program_.num_blocks; }
-  bool Ok(BufferId id) const {
+  bool InTable(BufferId id) const {
     return Index(id) >= 0 && Index(id) < static_cast<int32_t>(program_.buffers.size());
+  }
+  bool Ok(BufferId id) const { return InTable(id) && program_.buffer(id).arena == Arena::kDevice; }
+  bool OkHost(BufferId id) const {
+    return InTable(id) && program_.buffer(id).arena == Arena::kHost;
+  }
+  bool Holds(BufferId a, BufferId b) const {
+    return program_.buffer(a).bytes == program_.buffer(b).bytes;
   }
   bool OkMb(int32_t mb) const { return mb >= 0 && mb < program_.micro_batches; }
 
@@ -85,12 +117,19 @@ class IdCheck {
 
 absl::Status CheckShape(const StepProgram& program) {
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.offset < 0 || buffer.bytes < 0 || buffer.offset > program.arena_bytes ||
-        buffer.bytes > program.arena_bytes - buffer.offset) {
-      return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
-                   absl::StrCat("step program: buffer ", buffer.name, " at ", buffer.offset,
-                                " with ", buffer.bytes, " bytes lies outside the budget of ",
-                                program.arena_bytes, " bytes"));
+    const int64_t room =
+        buffer.arena == Arena::kHost ? program.host_arena_bytes : program.arena_bytes;
+    if (buffer.offset < 0 || buffer.bytes < 0 || buffer.offset > room ||
+        buffer.bytes > room - buffer.offset) {
+      return Error(
+          absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+          absl::StrCat("step program: buffer ", buffer.name, " at ", buffer.offset, " with ",
+                       buffer.bytes, " bytes lies outside the budget of ", room, " bytes"));
+    }
+  }
+  for (const std::vector<Held>* list : {&program.finds, &program.leaves}) {
+    for (const Held& held : *list) {
+      if (!IdCheck(program)(held)) return Broken("it holds a block or buffer that is not there");
     }
   }
   for (size_t i = 0; i < program.ops.size(); ++i) {
@@ -119,24 +158,35 @@ class Walker {
         tracker_(program),
         clock_(program.ops.size()),
         buffers_(program.buffers.size()) {
-    for (const Op& op : program.ops) {
-      const auto* loss = std::get_if<HeadLoss>(&op.body);
-      if (loss != nullptr && loss->head_gradients != loss->gradients) tied_ = true;
+    for (const Held& held : program.finds) {
+      buffers_[Index(held.buffer)] = ToContent(program, held);
     }
   }
 
   absl::Status Step(int32_t index) {
     const Op& op = program_.ops[index];
     clock_.Append(op);
+    PENSTOCK_RETURN_IF_ERROR(CheckVersions(index, op));
     const AccessList accesses = AccessesOf(program_, op);
     for (const Access& access : accesses) {
       PENSTOCK_RETURN_IF_ERROR(CheckOrder(index, access));
       PENSTOCK_RETURN_IF_ERROR(CheckContent(index, access));
     }
-    PENSTOCK_RETURN_IF_ERROR(CheckVersions(index, op));
     for (const Access& access : accesses) {
       Leave(access);
       tracker_.Record(index, op.lane, access);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckLeft() const {
+    for (const Held& held : program_.leaves) {
+      const std::optional<Content>& found = buffers_[Index(held.buffer)];
+      const Content expected = ToContent(program_, held);
+      if (found == expected) continue;
+      return Broken(absl::StrCat("it should leave ", ContentText(expected), " in ",
+                                 program_.buffer(held.buffer).name, " but leaves ",
+                                 found ? ContentText(*found) : "nothing"));
     }
     return absl::OkStatus();
   }
@@ -157,12 +207,10 @@ class Walker {
     if (access.mode == AccessMode::kWrite) return absl::OkStatus();
     Content expected = access.reads;
     const std::optional<Content> found = Find(access);
-    // Sums must be complete where they are consumed; where they are added to, any count is fine.
-    if (expected.meaning == Meaning::kGradients) {
-      expected.micro_batch = access.mode == AccessMode::kUpdate && found
-                                 ? found->micro_batch
-                                 : program_.micro_batches * (tied_ && expected.block == 0 ? 2 : 1);
-    }
+    // Where sums are added to, any count of terms is fine; elsewhere they must be complete.
+    const bool adds = access.mode == AccessMode::kUpdate &&
+                      expected.meaning == Meaning::kGradients && access.writes == access.reads;
+    if (adds && found) expected.micro_batch = found->micro_batch;
     if (found == expected) return absl::OkStatus();
     return Broken(absl::StrCat("[", Text(index), "] expects ", ContentText(expected), " but finds ",
                                found ? ContentText(*found) : "nothing written"));
@@ -171,23 +219,44 @@ class Walker {
   std::optional<Content> Find(const Access& access) const {
     if (access.kind == ResourceKind::kBuffer) return buffers_[access.index];
     // Planes and moments are there before the step; the rest must be made in it.
-    const bool lasting =
+    bool lasting =
         access.kind == ResourceKind::kHostWeights || access.kind == ResourceKind::kHostOptimizer;
+    // So are gradients and clip scale of the step before, for its updates.
+    if (program_.updates == Updates::kPending) {
+      lasting |=
+          access.kind == ResourceKind::kHostGradient || access.kind == ResourceKind::kClipScale;
+    }
     if (lasting || host_.contains({access.kind, access.index})) return Content{Meaning::kValue};
     return std::nullopt;
   }
 
+  // Whether the op takes weights of a block as they are now: by fetching them or by using them.
+  static std::optional<int32_t> TakenBlock(const Op& op) {
+    if (const auto* fetch = std::get_if<FetchWeights>(&op.body)) return Index(fetch->block);
+    if (const auto* forward = std::get_if<ForwardBlock>(&op.body)) return Index(forward->block);
+    if (const auto* backward = std::get_if<BackwardBlock>(&op.body)) return Index(backward->block);
+    return std::nullopt;
+  }
+  static std::optional<int32_t> UpdatedBlock(const Op& op) {
+    if (const auto* update = std::get_if<UpdateHost>(&op.body)) return Index(update->block);
+    if (const auto* update = std::get_if<UpdateDevice>(&op.body)) return Index(update->block);
+    return std::nullopt;
+  }
+
   absl::Status CheckVersions(int32_t index, const Op& op) {
-    if (const auto* update = std::get_if<UpdateHost>(&op.body)) {
-      if (!updated_.insert(Index(update->block)).second) {
+    if (const std::optional<int32_t> block = UpdatedBlock(op)) {
+      if (program_.updates == Updates::kNone) {
+        return Broken(absl::StrCat("update in a program without updates: [", Text(index), "]"));
+      }
+      if (!updated_.insert(*block).second) {
         return Broken(absl::StrCat("second update of a block in one step: [", Text(index), "]"));
       }
-    } else if (const auto* fetch = std::get_if<FetchWeights>(&op.body)) {
-      const bool fresh = updated_.contains(Index(fetch->block));
-      const auto [entry, first] = fetched_fresh_.emplace(Index(fetch->block), fresh);
+    } else if (const std::optional<int32_t> taken = TakenBlock(op)) {
+      const bool fresh = updated_.contains(*taken);
+      const auto [entry, first] = taken_fresh_.emplace(*taken, fresh);
       if (!first && entry->second != fresh) {
-        return Broken(
-            absl::StrCat("weights fetched before and after their update: [", Text(index), "]"));
+        return Broken(absl::StrCat("weights fetched or used before and after their update: [",
+                                   Text(index), "]"));
       }
     }
     return absl::OkStatus();
@@ -211,11 +280,10 @@ class Walker {
   const StepProgram& program_;
   HazardTracker tracker_;
   OrderClock clock_;
-  bool tied_ = false;  // the head adds to the embedding's gradient sums
   std::vector<std::optional<Content>> buffers_;
   std::set<std::pair<ResourceKind, int32_t>> host_;
   std::set<int32_t> updated_;
-  std::map<int32_t, bool> fetched_fresh_;
+  std::map<int32_t, bool> taken_fresh_;
 };
 
 }  // namespace
@@ -226,7 +294,7 @@ absl::Status Verify(const StepProgram& program) {
   for (size_t i = 0; i < program.ops.size(); ++i) {
     PENSTOCK_RETURN_IF_ERROR(walker.Step(static_cast<int32_t>(i)));
   }
-  return absl::OkStatus();
+  return walker.CheckLeft();
 }
 
 }  // namespace penstock

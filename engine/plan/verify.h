@@ -8,12 +8,13 @@ namespace penstock {
 
 // Ok only if
 //  1. every id is in range and `after` names earlier ops;
-//  2. every buffer lies inside the arena (ResourceExhausted otherwise);
+//  2. every buffer lies inside its arena (ResourceExhausted otherwise);
 //  3. any two ops that touch the same bytes, one of them writing, are ordered by lanes and
 //     `after`, so that every run of the program gives the same bits;
 //  4. every read finds what it expects: the weights of the right block, the activation of the
-//     right micro-batch, complete gradient sums, a gradient plane and a clip scale of this step;
-//  5. no block's weights are fetched both before and after its update.
+//     right micro-batch, complete gradients, a gradient plane and a clip scale of the step whose
+//     updates it makes; at the end the buffers hold what the program says that it leaves;
+//  5. no block's weights are fetched or used both before and after its update.
 // Otherwise InvalidArgument naming the first op at fault by its text and the op it collides
 // with. Linear in the number of ops.
 absl::Status Verify(const StepProgram& program);

@@ -34,7 +34,7 @@ constexpr int64_t kMaxVisits = int64_t{1} << 18;
 
 Policy ChoosePolicy(const TrainConfig& config, const ModelSpec& spec) {
   const int64_t rows = kLogitsChunkBytes / (spec.vocab_size * 4);
-  return {.save_level = config.batch.save_level,
+  return {.saving = {.level = config.batch.save_level},
           .decoder_slots = 2,
           .head_chunk_rows = std::clamp(rows, kMinChunkRows, kMaxChunkRows)};
 }
@@ -192,7 +192,7 @@ std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64
        "batch.activation_checkpointing: save_input with micro-batches of one row"}};
   for (const Change& change : changes) {
     TrainConfig changed = config;
-    changed.batch.save_level = change.level;
+    changed.batch.saving = {.level = change.level};
     changed.batch.micro_batch_tokens = change.micro_batch_tokens;
     const auto plan = PlanWithoutLimit(changed, model, data_bytes);
     if (plan.ok() && plan->memory.host_peak_bytes <= usable_bytes) return change.words;

@@ -13,14 +13,17 @@
 #include "engine/exec/executor.h"
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
+#include "engine/exec/step_updates.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/rope.h"
+#include "engine/kernels/round_gradients.h"
 #include "engine/kernels/sum_of_squares.h"
 #include "engine/memory/host_memory.h"
+#include "engine/memory/planes.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
-#include "engine/plan/verify.h"
+#include "engine/plan/device_state.h"
 
 namespace penstock {
 namespace {
@@ -28,25 +31,28 @@ namespace {
 class CpuExecutor final : public Executor {
  public:
   CpuExecutor(const ModelSpec& spec, HostStore& store, const ExecutorOptions& options,
-              HostMemory arena, HostMemory rope_table)
+              HostMemory arena, HostMemory host_arena, HostMemory rope_table)
       : store_(store),
         arena_(std::move(arena)),
+        host_arena_(std::move(host_arena)),
         rope_table_(std::move(rope_table)),
         compute_pool_(options.threads),
         host_pool_(options.threads),
         decoder_(spec, store.layout(),
                  {.tokens_per_micro_batch = options.tokens_per_micro_batch,
                   .head_chunk_rows = options.head_chunk_rows,
+                  .mlp_chunk_rows = options.mlp_chunk_rows,
                   .kernel_scratch_bytes = CpuAttentionScratchBytes(options.threads)},
                  reinterpret_cast<const float*>(rope_table_.data()), options.max_positions),
         norm_partials_(spec.num_blocks()) {}
 
   absl::Status Prepare(const StepProgram& program) override {
-    PENSTOCK_RETURN_IF_ERROR(Verify(program));
-    if (program.arena_bytes > arena_.bytes()) {
-      return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
-                   absl::StrCat("the program's arena has ", program.arena_bytes,
-                                " bytes, the executor's ", arena_.bytes()));
+    PENSTOCK_RETURN_IF_ERROR(CheckProgram(program, arena_.bytes(), host_arena_.bytes(), store_));
+    for (const Op& op : program.ops) {
+      const auto* update = std::get_if<UpdateDevice>(&op.body);
+      if (update == nullptr) continue;
+      hi_.resize(std::max<size_t>(hi_.size(), Layout(update->block).size));
+      lo_.resize(hi_.size());
     }
     lanes_.Reserve(program.ops.size());
     return absl::OkStatus();
@@ -58,17 +64,15 @@ class CpuExecutor final : public Executor {
     input_ = &input;
     loss_sum_ = 0;
     labelled_tokens_ = 0;
-    decision_ = {};
+    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
     PENSTOCK_RETURN_IF_ERROR(lanes_.Run(program, [this](const Op& op) {
       return std::visit([this](const auto& body) { return RunOp(body); }, op.body);
     }));
     PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labelled_tokens_, input.labelled_tokens));
-    if (UpdatesHost(program) && decision_.outcome == StepOutcome::kApplied) {
-      ++store_.updates_applied;
-    }
+    updates_.End(store_);
     result.loss_sum = loss_sum_;
     result.labelled_tokens = labelled_tokens_;
-    result.decision = decision_;
+    result.decision = updates_.decided();
     result.busy_seconds = {};
     for (size_t i = 0; i < program.ops.size(); ++i) {
       const OpTime& time = lanes_.times()[i];
@@ -83,9 +87,12 @@ class CpuExecutor final : public Executor {
  private:
   template <typename T = float>
   T* Ptr(BufferId id) const {
-    return reinterpret_cast<T*>(arena_.data() + program_->buffer(id).offset);
+    const Buffer& buffer = program_->buffer(id);
+    const HostMemory& arena = buffer.arena == Arena::kHost ? host_arena_ : arena_;
+    return reinterpret_cast<T*>(arena.data() + buffer.offset);
   }
   std::byte* Bytes(BufferId id) const { return Ptr<std::byte>(id); }
+  bool rounded() const { return program_->gradient_type == GradientType::kBfloat16; }
   const MicroBatchView& Batch(int32_t index) const { return input_->micro_batches[index]; }
   const BlockLayout& Layout(BlockId block) const { return store_.layout().blocks[Index(block)]; }
 
@@ -144,24 +151,42 @@ class CpuExecutor final : public Executor {
 
   absl::Status RunOp(const EmbedBackward& op) {
     return decoder_.EmbedBackward(compute_, Batch(op.micro_batch), Ptr(op.d), Ptr(op.gradients),
-                                  ToWriteMode(op.accumulate));
+                                  ToWriteMode(op.accumulate), Bytes(op.scratch));
+  }
+
+  absl::Status RunOp(const StoreSaved& op) {
+    return CopyBytes(copy_out_, Bytes(op.host), Bytes(op.device), program_->buffer(op.host).bytes);
+  }
+
+  absl::Status RunOp(const FetchSaved& op) {
+    return CopyBytes(copy_in_, Bytes(op.device), Bytes(op.host), program_->buffer(op.host).bytes);
+  }
+
+  absl::Status RunOp(const RoundGradients& op) {
+    return RoundToBf16(compute_, Ptr(op.sums), Ptr<bf16>(op.out), Layout(op.block).size);
   }
 
   // Per parameter: the gaps between them are nobody's gradient.
   absl::Status RunOp(const ReduceNorm& op) {
     double sum = 0;
     for (const Parameter& parameter : Layout(op.block).parameters) {
-      sum += SumOfSquares(compute_, Ptr(op.gradients) + parameter.offset, parameter.size);
+      const int64_t at = parameter.offset;
+      sum += rounded() ? SumOfSquares(compute_, Ptr<bf16>(op.gradients) + at, parameter.size)
+                       : SumOfSquares(compute_, Ptr(op.gradients) + at, parameter.size);
     }
     norm_partials_[Index(op.block)] = sum;
     return absl::OkStatus();
   }
 
   absl::Status RunOp(const StoreGradients& op) {
+    BlockStore& block = store_.block(op.block);
+    auto* plane = rounded() ? reinterpret_cast<std::byte*>(block.gradient_bf16.data())
+                            : reinterpret_cast<std::byte*>(block.gradient.data());
+    const int64_t element = GradientBytesPerElement(program_->gradient_type);
     for (const Parameter& parameter : Layout(op.block).parameters) {
-      PENSTOCK_RETURN_IF_ERROR(CopyFloats(copy_out_,
-                                          store_.block(op.block).gradient.data() + parameter.offset,
-                                          Ptr(op.gradients) + parameter.offset, parameter.size));
+      PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, plane + parameter.offset * element,
+                                         Bytes(op.gradients) + parameter.offset * element,
+                                         parameter.size * element));
     }
     return absl::OkStatus();
   }
@@ -171,16 +196,64 @@ class CpuExecutor final : public Executor {
     PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labelled_tokens_, input_->labelled_tokens));
     double sum = 0;
     for (double partial : norm_partials_) sum += partial;
-    decision_ = DecideStep(loss_sum_, labelled_tokens_, sum, input_->optimizer.max_grad_norm);
+    updates_.Decide(DecideStep(loss_sum_, labelled_tokens_, sum, input_->optimizer.max_grad_norm),
+                    input_->optimizer);
     return absl::OkStatus();
   }
 
   absl::Status RunOp(const UpdateHost& op) {
-    return UpdateBlock(host_, store_, op.block, input_->optimizer, decision_);
+    return UpdateBlock(host_, store_, op.block, updates_);
+  }
+
+  // What CUDA keeps as planes is whole here: the device's weights are fp32 on this backend, and
+  // the correction plane in `state` stays empty.
+  absl::Status RunOp(const UpdateDevice& op) {
+    const BlockLayout& layout = Layout(op.block);
+    SplitPlanes(Ptr(op.weights), layout.size, hi_.data(), lo_.data());
+    const State state = StateOf(op.state, layout.size);
+    PENSTOCK_RETURN_IF_ERROR(
+        UpdateParameters(compute_, layout,
+                         {.hi = hi_.data(),
+                          .lo = lo_.data(),
+                          .m = state.m,
+                          .v = state.v,
+                          .gradient = rounded() ? nullptr : Ptr(op.gradients),
+                          .gradient_bf16 = rounded() ? Ptr<bf16>(op.gradients) : nullptr},
+                         store_.updates_applied, updates_));
+    return JoinPlanes(compute_, hi_.data(), lo_.data(), layout.size, Ptr(op.weights));
+  }
+
+  absl::Status RunOp(const FetchState& op) {
+    const BlockStore& block = store_.block(op.block);
+    const int64_t size = Layout(op.block).size;
+    const State state = StateOf(op.state, size);
+    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, state.m, block.m.data(), size * 4));
+    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, state.v, block.v.data(), size * 4));
+    return JoinPlanes(copy_in_, block.hi.data(), block.lo.data(), size, Ptr(op.weights));
+  }
+
+  absl::Status RunOp(const StoreState& op) {
+    BlockStore& block = store_.block(op.block);
+    const int64_t size = Layout(op.block).size;
+    const State state = StateOf(op.state, size);
+    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, block.m.data(), state.m, size * 4));
+    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, block.v.data(), state.v, size * 4));
+    SplitPlanes(Ptr(op.weights), size, block.hi.data(), block.lo.data());
+    return absl::OkStatus();
+  }
+
+  struct State {
+    float* m;
+    float* v;
+  };
+  State StateOf(BufferId id, int64_t size) const {
+    const DeviceStateLayout layout = MakeDeviceStateLayout(size);
+    return {reinterpret_cast<float*>(Bytes(id) + layout.m),
+            reinterpret_cast<float*>(Bytes(id) + layout.v)};
   }
 
   HostStore& store_;
-  HostMemory arena_;
+  HostMemory arena_, host_arena_;
   HostMemory rope_table_;
   // One pool a lane: a pool has one caller at a time.
   ThreadPool compute_pool_, host_pool_, copy_in_pool_{1}, copy_out_pool_{1};
@@ -188,13 +261,16 @@ class CpuExecutor final : public Executor {
   cpu::Context copy_in_{&copy_in_pool_}, copy_out_{&copy_out_pool_};
   Decoder<float, cpu::Context> decoder_;
 
+  std::vector<uint16_t> hi_;  // planes of the block that UpdateDevice works on
+  std::vector<int16_t> lo_;
+
   // Of the current run.
   const StepProgram* program_ = nullptr;
   const StepInput* input_ = nullptr;
   double loss_sum_ = 0;                // compute lane, then host lane
   int64_t labelled_tokens_ = 0;        // likewise
   std::vector<double> norm_partials_;  // by block; likewise
-  StepDecision decision_;              // host lane
+  StepUpdates updates_;                // host lane; update ops read it
 
   LaneRunner lanes_;  // last: its threads use all of the above
 };
@@ -204,12 +280,13 @@ class CpuExecutor final : public Executor {
 absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spec, HostStore& store,
                                                             const ExecutorOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(HostMemory arena, HostMemory::Allocate(options.arena_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(HostMemory host_arena, HostMemory::Allocate(options.host_arena_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(HostMemory rope_table,
                             HostMemory::Allocate(RopeTableBytes(spec, options.max_positions)));
   FillRopeTable(RopeInverseFrequencies(spec.rope, spec.head_dim), options.max_positions,
                 reinterpret_cast<float*>(rope_table.data()));
   return std::make_unique<CpuExecutor>(spec, store, options, std::move(arena),
-                                       std::move(rope_table));
+                                       std::move(host_arena), std::move(rope_table));
 }
 
 int64_t CpuExecutorOverheadBytes(const ModelSpec& spec, const ExecutorOptions& options) {

@@ -6,10 +6,15 @@
 // op that names a host op is queued after that op has returned.
 //
 // Weights leave the host store as they lie there, the hi plane being the bf16 nearest to each
-// weight (memory/planes.h). Gradients leave as fp32 into its gradient planes.
+// weight (memory/planes.h). Gradients leave in the program's type into its gradient planes.
+//
+// NVTX ranges, named by OpText, cover the time in which an op is queued; a profiler ties the
+// device's work to them.
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -21,45 +26,33 @@
 #include "engine/cuda/device_memory.h"
 #include "engine/cuda/handle.h"
 #include "engine/cuda/pinned_memory.h"
+#include "engine/cuda/profiler_range.h"
 #include "engine/cuda/status.h"
+#include "engine/exec/cuda/program_check.h"
 #include "engine/exec/cuda/step_inputs.h"
 #include "engine/exec/cuda/step_sums.h"
 #include "engine/exec/executor.h"
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
+#include "engine/exec/step_updates.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/rope.h"
+#include "engine/kernels/round_gradients.h"
 #include "engine/kernels/sum_of_squares.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
-#include "engine/plan/verify.h"
+#include "engine/plan/device_state.h"
 
 namespace penstock {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Elements of a block that are parameters: neighbours count as one range, gaps are left out.
-struct Range {
-  int64_t begin, count;
-};
-
-std::vector<Range> ParameterRanges(const BlockLayout& block) {
-  std::vector<Range> ranges;
-  for (const Parameter& parameter : block.parameters) {
-    if (!ranges.empty() && ranges.back().begin + ranges.back().count == parameter.offset) {
-      ranges.back().count += parameter.size;
-    } else {
-      ranges.push_back({parameter.offset, parameter.size});
-    }
-  }
-  return ranges;
-}
-
 // What CreateCudaExecutor makes and the executor owns.
 struct Parts {
-  cuda::PinnedRange store;
+  cuda::PinnedRange store, pinned_host_arena;
+  HostMemory host_arena;
   cuda::DeviceMemory arena, rope_table;
   std::unique_ptr<cuda::OwnedContext> context;
   cuda::Stream copy_in, copy_out;
@@ -80,6 +73,7 @@ class CudaExecutor final : public Executor {
         decoder_(spec, store.layout(),
                  {.tokens_per_micro_batch = options.tokens_per_micro_batch,
                   .head_chunk_rows = options.head_chunk_rows,
+                  .mlp_chunk_rows = options.mlp_chunk_rows,
                   .kernel_scratch_bytes =
                       CudaAttentionScratchBytes(options.tokens_per_micro_batch, spec.num_heads)},
                  reinterpret_cast<const float*>(parts_.rope_table.data()), options.max_positions) {
@@ -89,20 +83,15 @@ class CudaExecutor final : public Executor {
   }
 
   absl::Status Prepare(const StepProgram& program) override {
-    PENSTOCK_RETURN_IF_ERROR(Verify(program));
-    if (program.arena_bytes > parts_.arena.bytes()) {
-      return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
-                   absl::StrCat("the program's arena has ", program.arena_bytes,
-                                " bytes, the executor's ", parts_.arena.bytes()));
-    }
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-      if (RunsOnItsLane(program.ops[i])) continue;
-      return Error(
-          absl::StatusCode::kInvalidArgument, reason::kInternal,
-          absl::StrCat("on CUDA this op cannot run on lane ", LaneName(program.ops[i].lane), ": ",
-                       OpText(program, OpId{static_cast<int32_t>(i)})));
-    }
+    PENSTOCK_RETURN_IF_ERROR(
+        CheckProgram(program, parts_.arena.bytes(), parts_.host_arena.bytes(), store_));
+    PENSTOCK_RETURN_IF_ERROR(CheckLanes(program));
     lanes_.Reserve(program.ops.size());
+    std::vector<std::string>& texts = texts_by_program_[&program];
+    texts.clear();
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      texts.push_back(OpText(program, OpId{static_cast<int32_t>(i)}));
+    }
     times_.resize(std::max(times_.size(), program.ops.size()));
     while (events_.size() < program.ops.size()) {
       PENSTOCK_ASSIGN_OR_RETURN(cuda::Event start, cuda::CreateEvent());
@@ -115,8 +104,9 @@ class CudaExecutor final : public Executor {
   absl::Status Run(const StepProgram& program, const StepInput& input,
                    StepResult& result) override {
     program_ = &program;
+    op_texts_ = &texts_by_program_.at(&program);
     input_ = &input;
-    decision_ = {};
+    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
     PENSTOCK_RETURN_IF_ERROR(Begin());
     absl::Status status = lanes_.Run(program, [this](const Op& op) { return RunOrQueue(op); });
     // What has been queued runs to its end, also after a failure: buffers are reused.
@@ -125,9 +115,7 @@ class CudaExecutor final : public Executor {
     PENSTOCK_RETURN_IF_ERROR(drained);
     PENSTOCK_RETURN_IF_ERROR(
         CheckLabelCount(*parts_.sums.labelled_tokens(), input.labelled_tokens));
-    if (UpdatesHost(program) && decision_.outcome == StepOutcome::kApplied) {
-      ++store_.updates_applied;
-    }
+    updates_.End(store_);
     return Report(result);
   }
 
@@ -139,15 +127,6 @@ class CudaExecutor final : public Executor {
   struct OpEvents {
     cuda::Event start, end;
   };
-
-  // Copies may run on any stream; kernels share one context's workspace.
-  static bool RunsOnItsLane(const Op& op) {
-    const bool host =
-        std::holds_alternative<ClipScale>(op.body) || std::holds_alternative<UpdateHost>(op.body);
-    if (host || op.lane == Lane::kHost) return host && op.lane == Lane::kHost;
-    return std::holds_alternative<FetchWeights>(op.body) ||
-           std::holds_alternative<StoreGradients>(op.body) || op.lane == Lane::kCompute;
-  }
 
   cudaStream_t StreamOf(Lane lane) const {
     switch (lane) {
@@ -197,6 +176,7 @@ class CudaExecutor final : public Executor {
           cudaStreamWaitEvent(stream, events_[Index(after)].end.get(), 0), "order of lanes"));
     }
     const OpEvents& events = events_[IndexOf(op)];
+    const cuda::ProfilerRange range((*op_texts_)[IndexOf(op)]);
     PENSTOCK_RETURN_IF_ERROR(
         cuda::CudaStatus(cudaEventRecord(events.start.get(), stream), "start of an op"));
     PENSTOCK_RETURN_IF_ERROR(run(op));
@@ -235,7 +215,7 @@ class CudaExecutor final : public Executor {
   absl::Status Report(StepResult& result) {
     result.loss_sum = *parts_.sums.loss_sum();
     result.labelled_tokens = *parts_.sums.labelled_tokens();
-    result.decision = decision_;
+    result.decision = updates_.decided();
     result.busy_seconds = {};
     for (size_t i = 0; i < program_->ops.size(); ++i) {
       const Lane lane = program_->ops[i].lane;
@@ -252,16 +232,23 @@ class CudaExecutor final : public Executor {
 
   template <typename T = bf16>
   T* Ptr(BufferId id) const {
-    return reinterpret_cast<T*>(parts_.arena.data() + program_->buffer(id).offset);
+    const Buffer& buffer = program_->buffer(id);
+    std::byte* arena =
+        buffer.arena == Arena::kHost ? parts_.host_arena.data() : parts_.arena.data();
+    return reinterpret_cast<T*>(arena + buffer.offset);
   }
   std::byte* Bytes(BufferId id) const { return Ptr<std::byte>(id); }
   float* Gradients(BufferId id) const { return Ptr<float>(id); }
 
+  absl::Status Copy(Lane lane, void* to, const void* from, int64_t bytes, const char* what) const {
+    return cuda::CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, StreamOf(lane)),
+                            what);
+  }
+
   absl::Status RunOp(const FetchWeights& op, Lane lane) {
     const auto& hi = store_.block(op.block).hi;
-    return cuda::CudaStatus(cudaMemcpyAsync(Bytes(op.weights), hi.data(), hi.size_bytes(),
-                                            cudaMemcpyHostToDevice, StreamOf(lane)),
-                            "fetch of weights");
+    return Copy(lane, Bytes(op.weights), hi.data(), static_cast<int64_t>(hi.size_bytes()),
+                "fetch of weights");
   }
 
   absl::Status RunOp(const EmbedForward& op, Lane) {
@@ -314,24 +301,46 @@ class CudaExecutor final : public Executor {
 
   absl::Status RunOp(const EmbedBackward& op, Lane) {
     return decoder_.EmbedBackward(compute_, inputs_.batch(op.micro_batch), Ptr(op.d),
-                                  Gradients(op.gradients), ToWriteMode(op.accumulate));
+                                  Gradients(op.gradients), ToWriteMode(op.accumulate),
+                                  Bytes(op.scratch));
   }
 
+  absl::Status RunOp(const StoreSaved& op, Lane lane) {
+    return Copy(lane, Bytes(op.host), Bytes(op.device), program_->buffer(op.host).bytes,
+                "store of saved tensors");
+  }
+
+  absl::Status RunOp(const FetchSaved& op, Lane lane) {
+    return Copy(lane, Bytes(op.device), Bytes(op.host), program_->buffer(op.host).bytes,
+                "fetch of saved tensors");
+  }
+
+  absl::Status RunOp(const RoundGradients& op, Lane) {
+    return RoundToBf16(compute_, Gradients(op.sums), Ptr(op.out), Layout(op.block).size);
+  }
+
+  bool rounded() const { return program_->gradient_type == GradientType::kBfloat16; }
+
   absl::Status RunOp(const ReduceNorm& op, Lane) {
+    double* sum = parts_.sums.norm_partial(op.block);
     for (const Range& range : ranges_[Index(op.block)]) {
-      PENSTOCK_RETURN_IF_ERROR(SumOfSquares(compute_, Gradients(op.gradients) + range.begin,
-                                            range.count, parts_.sums.norm_partial(op.block)));
+      PENSTOCK_RETURN_IF_ERROR(
+          rounded()
+              ? SumOfSquares(compute_, Ptr(op.gradients) + range.begin, range.count, sum)
+              : SumOfSquares(compute_, Gradients(op.gradients) + range.begin, range.count, sum));
     }
     return absl::OkStatus();
   }
 
   absl::Status RunOp(const StoreGradients& op, Lane lane) {
-    float* plane = store_.block(op.block).gradient.data();
+    BlockStore& block = store_.block(op.block);
+    auto* plane = rounded() ? reinterpret_cast<std::byte*>(block.gradient_bf16.data())
+                            : reinterpret_cast<std::byte*>(block.gradient.data());
+    const int64_t element = GradientBytesPerElement(program_->gradient_type);
     for (const Range& range : ranges_[Index(op.block)]) {
-      PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(
-          cudaMemcpyAsync(plane + range.begin, Gradients(op.gradients) + range.begin,
-                          range.count * sizeof(float), cudaMemcpyDeviceToHost, StreamOf(lane)),
-          "store of gradients"));
+      const int64_t at = range.begin * element;
+      PENSTOCK_RETURN_IF_ERROR(Copy(lane, plane + at, Bytes(op.gradients) + at,
+                                    range.count * element, "store of gradients"));
     }
     return absl::OkStatus();
   }
@@ -340,14 +349,56 @@ class CudaExecutor final : public Executor {
     const int64_t labels = *parts_.sums.labelled_tokens();
     // Before anything is updated: a step whose labels were miscounted has a wrong scale.
     PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labels, input_->labelled_tokens));
-    decision_ = DecideStep(*parts_.sums.loss_sum(), labels, parts_.sums.sum_of_squares(),
-                           input_->optimizer.max_grad_norm);
+    updates_.Decide(DecideStep(*parts_.sums.loss_sum(), labels, parts_.sums.sum_of_squares(),
+                               input_->optimizer.max_grad_norm),
+                    input_->optimizer);
     return absl::OkStatus();
   }
 
   absl::Status RunOp(const UpdateHost& op, Lane) {
-    return UpdateBlock(host_, store_, op.block, input_->optimizer, decision_);
+    return UpdateBlock(host_, store_, op.block, updates_);
   }
+
+  // Where the arrays of a block that is held on the device lie.
+  UpdateArrays OnDevice(BlockId block, BufferId weights, BufferId state) const {
+    const DeviceStateLayout layout = MakeDeviceStateLayout(Layout(block).size);
+    return {.hi = Ptr<uint16_t>(weights),
+            .lo = reinterpret_cast<int16_t*>(Bytes(state) + layout.lo),
+            .m = reinterpret_cast<float*>(Bytes(state) + layout.m),
+            .v = reinterpret_cast<float*>(Bytes(state) + layout.v)};
+  }
+
+  absl::Status RunOp(const UpdateDevice& op, Lane) {
+    UpdateArrays arrays = OnDevice(op.block, op.weights, op.state);
+    if (rounded()) {
+      arrays.gradient_bf16 = Ptr(op.gradients);
+    } else {
+      arrays.gradient = Gradients(op.gradients);
+    }
+    return UpdateParameters(compute_, Layout(op.block), arrays, store_.updates_applied, updates_);
+  }
+
+  absl::Status RunOp(const FetchState& op, Lane lane) {
+    const UpdateArrays to = OnDevice(op.block, op.weights, op.state);
+    const BlockStore& from = store_.block(op.block);
+    const int64_t size = Layout(op.block).size;
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.hi, from.hi.data(), size * 2, "fetch of weights"));
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.lo, from.lo.data(), size * 2, "fetch of state"));
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m, from.m.data(), size * 4, "fetch of state"));
+    return Copy(lane, to.v, from.v.data(), size * 4, "fetch of state");
+  }
+
+  absl::Status RunOp(const StoreState& op, Lane lane) {
+    const UpdateArrays from = OnDevice(op.block, op.weights, op.state);
+    BlockStore& to = store_.block(op.block);
+    const int64_t size = Layout(op.block).size;
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.hi.data(), from.hi, size * 2, "store of weights"));
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.lo.data(), from.lo, size * 2, "store of state"));
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m.data(), from.m, size * 4, "store of state"));
+    return Copy(lane, to.v.data(), from.v, size * 4, "store of state");
+  }
+
+  const BlockLayout& Layout(BlockId block) const { return store_.layout().blocks[Index(block)]; }
 
   HostStore& store_;
   Parts parts_;
@@ -359,11 +410,13 @@ class CudaExecutor final : public Executor {
   std::vector<std::vector<Range>> ranges_;  // by block
   std::vector<OpEvents> events_;            // by op; likewise times_
   std::vector<OpTime> times_;
+  std::map<const StepProgram*, std::vector<std::string>> texts_by_program_;
 
   // Of the current run.
   const StepProgram* program_ = nullptr;
+  const std::vector<std::string>* op_texts_ = nullptr;
   const StepInput* input_ = nullptr;
-  StepDecision decision_;  // host lane
+  StepUpdates updates_;  // host lane decides, update ops read
   Clock::time_point start_;
 
   LaneRunner lanes_;  // last: its threads use all of the above
@@ -403,6 +456,10 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
   PENSTOCK_RETURN_IF_ERROR(CheckDevice());
   Parts parts;
   PENSTOCK_ASSIGN_OR_RETURN(parts.arena, cuda::DeviceMemory::Allocate(options.arena_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(parts.host_arena, HostMemory::Allocate(options.host_arena_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      parts.pinned_host_arena,
+      cuda::PinnedRange::Register(parts.host_arena.data(), parts.host_arena.bytes()));
   PENSTOCK_ASSIGN_OR_RETURN(parts.rope_table, UploadRopeTable(spec, options.max_positions));
   PENSTOCK_ASSIGN_OR_RETURN(parts.context, cuda::OwnedContext::Create());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_in, cuda::CreateStream());

@@ -14,6 +14,7 @@
 #include "tests/engine/exec/random_program.h"
 #include "tests/engine/exec/tiny_job.h"
 #include "tests/engine/plan/plan_testing.h"
+#include "tests/engine/plan/policies.h"
 
 namespace penstock {
 namespace {
@@ -102,11 +103,31 @@ TEST_F(CudaExecutorTest, EverySaveLevelAndSlotCountGivesTheSameBits) {
     reference.Run(3);
     for (SaveLevel level : {SaveLevel::kAll, SaveLevel::kAttention, SaveLevel::kInput}) {
       for (int slots : {1, 2, 3, 5}) {
-        const Policy policy{.save_level = level, .decoder_slots = slots};
+        const Policy policy{.saving = {.level = level}, .decoder_slots = slots};
         TinyJob job(OnCuda({.head = head, .policy = policy}), documents);
         job.Run(3);
         EXPECT_EQ(job.State(), reference.State())
             << static_cast<int>(level) << " " << slots << " slots";
+      }
+    }
+  }
+}
+
+TEST_F(CudaExecutorTest, EveryPolicyGivesTheSameBits) {
+  const auto documents = RandomDocuments(9, 13);
+  for (GradientType type : {GradientType::kFloat32, GradientType::kBfloat16}) {
+    for (HeadWeights head : {HeadWeights::kTiedToEmbedding, HeadWeights::kSeparate}) {
+      TinyJob reference(OnCuda({.head = head, .policy = {.gradient_type = type}}), documents);
+      const StepResult first = reference.Run(2);
+      const double loss = reference.Evaluate();
+      const StepResult expected = reference.Run(2);
+      for (const auto& [name, policy] : PoliciesFor(3, type)) {
+        TinyJob job(OnCuda({.head = head, .policy = policy}), documents);
+        EXPECT_EQ(job.Run(2).loss_sum, first.loss_sum) << name;
+        EXPECT_EQ(job.Evaluate(), loss) << name;
+        EXPECT_EQ(job.Run(2).decision.grad_norm, expected.decision.grad_norm) << name;
+        EXPECT_EQ(job.store().updates_applied, 4) << name;
+        EXPECT_TRUE(job.State() == reference.State()) << name;
       }
     }
   }
@@ -117,7 +138,7 @@ TEST_F(CudaExecutorTest, RandomValidProgramsGiveTheSameBits) {
   TinyJob plain(OnCuda({}), documents);
   plain.Run(2);
   for (uint64_t seed = 0; seed < 8; ++seed) {
-    const Policy policy{.save_level = static_cast<SaveLevel>(seed % 3),
+    const Policy policy{.saving = {.level = static_cast<SaveLevel>(seed % 3)},
                         .decoder_slots = 1 + static_cast<int>(seed % 4)};
     TinyJob job(OnCuda({.policy = policy}), documents);
     const StepProgram scrambled = Scramble(job.program(), seed);

@@ -17,6 +17,7 @@
 #include "tests/engine/exec/random_program.h"
 #include "tests/engine/exec/tiny_job.h"
 #include "tests/engine/plan/plan_testing.h"
+#include "tests/engine/plan/policies.h"
 
 namespace penstock {
 namespace {
@@ -38,7 +39,7 @@ TEST(ExecutorTest, RandomValidProgramsGiveTheSameBits) {
     TinyJob plain({.head = head, .threads = 2}, documents);
     plain.Run(2);
     for (uint64_t seed = 0; seed < 12; ++seed) {
-      const Policy policy{.save_level = static_cast<SaveLevel>(seed % 3),
+      const Policy policy{.saving = {.level = static_cast<SaveLevel>(seed % 3)},
                           .decoder_slots = 1 + static_cast<int>(seed % 4)};
       TinyJob job({.head = head, .policy = policy, .threads = 2}, documents);
       const StepProgram scrambled = Scramble(job.program(), seed);
@@ -60,14 +61,68 @@ TEST(ExecutorTest, EverySaveLevelSlotCountAndThreadCountGivesTheSameBits) {
   for (SaveLevel level : {SaveLevel::kAll, SaveLevel::kAttention, SaveLevel::kInput}) {
     for (int slots : {1, 2, 3, 5}) {
       for (int threads : {1, 2, 3}) {
-        TinyJob job({.policy = {.save_level = level, .decoder_slots = slots}, .threads = threads},
-                    documents);
+        TinyJob job(
+            {.policy = {.saving = {.level = level}, .decoder_slots = slots}, .threads = threads},
+            documents);
         job.Run(3);
         EXPECT_EQ(job.State(), reference.State())
             << static_cast<int>(level) << " " << slots << " slots " << threads << " threads";
       }
     }
   }
+}
+
+// Where things lie, in which rounds micro-batches go and when the update runs change no bit.
+TEST(ExecutorTest, EveryPolicyGivesTheSameBits) {
+  const auto documents = RandomDocuments(9, 14);
+  for (GradientType type : {GradientType::kFloat32, GradientType::kBfloat16}) {
+    for (HeadWeights head : {HeadWeights::kTiedToEmbedding, HeadWeights::kSeparate}) {
+      TinyJob reference({.head = head, .policy = {.gradient_type = type}}, documents);
+      ASSERT_GT(reference.program().micro_batches, 2);
+      const StepResult first = reference.Run(2);
+      const double loss = reference.Evaluate();
+      const StepResult expected = reference.Run(2);
+      for (const auto& [name, policy] : PoliciesFor(3, type)) {
+        TinyJob job({.head = head, .policy = policy, .threads = 2}, documents);
+        EXPECT_EQ(job.Run(2).loss_sum, first.loss_sum) << name;
+        EXPECT_EQ(job.Evaluate(), loss) << name;
+        EXPECT_EQ(job.Run(2).decision.grad_norm, expected.decision.grad_norm) << name;
+        EXPECT_EQ(job.store().updates_applied, 4) << name;
+        EXPECT_TRUE(job.State() == reference.State()) << name;
+      }
+    }
+  }
+}
+
+TEST(ExecutorTest, RoundedGradientsFollowExactOnes) {
+  const auto documents = RandomDocuments(9, 15);
+  TinyJob exact({}, documents),
+      rounded({.policy = {.gradient_type = GradientType::kBfloat16}}, documents);
+  EXPECT_EQ(exact.Run().loss_sum, rounded.Run().loss_sum);
+  EXPECT_LT(RelativeDifference(rounded.Gradients(), exact.Gradients()), 1.0 / 256);
+  EXPECT_NE(rounded.Gradients(), exact.Gradients());
+}
+
+// An evaluation between a step and its update would see weights of the step before.
+TEST(ExecutorTest, RefusesToRunBesideAPendingUpdate) {
+  const Policy deferred{.update_time = UpdateTime::kNextStep};
+  TinyJob job({.policy = deferred}, RandomDocuments(5, 16));
+  const auto state = job.State();
+  ASSERT_TRUE(job.TryRun(job.program()).ok());
+  EXPECT_EQ(job.State(), state);
+  EXPECT_EQ(job.store().updates_applied, 0);
+  const absl::Status status = job.TryRun(job.evaluation()).status();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("settle"));
+  job.Evaluate();
+  EXPECT_NE(job.State(), state);
+  EXPECT_EQ(job.store().updates_applied, 1);
+}
+
+TEST(ExecutorTest, RefusesGradientsThatTheStoreHasNoPlaneFor) {
+  TinyJob job({}, RandomDocuments(3, 17));
+  TinyJob rounded({.policy = {.gradient_type = GradientType::kBfloat16}}, RandomDocuments(3, 17));
+  const absl::Status status = job.executor().Prepare(rounded.program());
+  EXPECT_THAT(std::string(status.message()), HasSubstr("no gradient plane"));
 }
 
 TEST(ExecutorTest, EveryCutIntoMicroBatchesAndAnyPaddingGivesTheSameStep) {

@@ -50,24 +50,34 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
   ModelSpec spec = TinySpec(options.layers, options.head);
   if (options.adjust != nullptr) options.adjust(spec);
   const ModelLayout layout = MakeLayout(spec);
-  store_ = *HostStore::Create(layout, OptimizerState::kFloat32, GradientPlane::kFloat32);
+  store_ = *HostStore::Create(layout, OptimizerState::kFloat32,
+                              options.policy.gradient_type == GradientType::kBfloat16
+                                  ? GradientPlane::kBfloat16
+                                  : GradientPlane::kFloat32);
   RandomWeights(*store_);
   CutDocuments(options.cut, documents);
   const int64_t tokens = options.cut.tokens_per_micro_batch;
   const bool on_cpu = options.backend == Backend::kCpu;
-  program_ = *BuildTrainProgram(
-      spec, layout, options.policy,
-      {.micro_batches = static_cast<int32_t>(batches_.size()),
-       .tokens_per_micro_batch = tokens,
-       .element_bytes = on_cpu ? 4 : 2,
-       .kernel_scratch_bytes = on_cpu ? CpuAttentionScratchBytes(options.threads)
-                                      : CudaAttentionScratchBytes(tokens, spec.num_heads)});
+  const ProgramShape shape{
+      .micro_batches = static_cast<int32_t>(batches_.size()),
+      .tokens_per_micro_batch = tokens,
+      .element_bytes = on_cpu ? 4 : 2,
+      .kernel_scratch_bytes = on_cpu ? CpuAttentionScratchBytes(options.threads)
+                                     : CudaAttentionScratchBytes(tokens, spec.num_heads)};
+  const Policy& policy = options.policy;
+  program_ = *BuildTrainProgram(spec, layout, policy, shape);
+  load_ = *BuildLoadProgram(spec, layout, policy, shape);
+  settle_ = *BuildSettleProgram(spec, layout, policy, shape, SettleGoal::kReadStore);
+  settle_for_evaluation_ = *BuildSettleProgram(spec, layout, policy, shape, SettleGoal::kEvaluate);
+  evaluation_ = *BuildEvaluationProgram(spec, layout, policy, shape);
   const auto create = on_cpu ? CreateCpuExecutor : CreateCudaExecutor;
   auto executor = create(spec, *store_,
                          {.tokens_per_micro_batch = tokens,
                           .max_positions = spec.max_positions,
                           .head_chunk_rows = options.policy.head_chunk_rows,
-                          .arena_bytes = program_.arena_bytes,
+                          .mlp_chunk_rows = options.policy.mlp_chunk_rows,
+                          .arena_bytes = std::max(program_.arena_bytes, evaluation_.arena_bytes),
+                          .host_arena_bytes = program_.host_arena_bytes,
                           .threads = options.threads});
   PENSTOCK_CHECK(executor.ok(), std::string(executor.status().message()));
   executor_ = *std::move(executor);
@@ -108,21 +118,39 @@ void TinyJob::CutDocuments(const TinyCut& cut, const std::vector<TinyDocument>& 
 absl::StatusOr<StepResult> TinyJob::TryRun(const StepProgram& program) {
   if (absl::Status status = executor_->Prepare(program); !status.ok()) return status;
   StepResult result;
-  const absl::Status status = executor_->Run(
-      program,
-      {.micro_batches = views_, .labelled_tokens = labelled_tokens_, .optimizer = optimizer_},
-      result);
+  const absl::Status status =
+      executor_->Run(program,
+                     {.micro_batches = std::span(views_).first(program.micro_batches),
+                      .labelled_tokens = program.micro_batches > 0 ? labelled_tokens_ : 0,
+                      .optimizer = optimizer_},
+                     result);
   if (!status.ok()) return status;
   return result;
 }
 
+void TinyJob::RunIfAny(const StepProgram& program) {
+  if (program.ops.empty()) return;
+  const auto result = TryRun(program);
+  PENSTOCK_CHECK(result.ok(), std::string(result.status().message()));
+}
+
+double TinyJob::Evaluate() {
+  RunIfAny(settle_for_evaluation_);
+  const auto result = TryRun(evaluation_);
+  PENSTOCK_CHECK(result.ok(), std::string(result.status().message()));
+  return result->loss_sum / static_cast<double>(result->labelled_tokens);
+}
+
 StepResult TinyJob::Run(int steps) {
+  if (!loaded_) RunIfAny(load_);
+  loaded_ = true;
   StepResult result;
   for (int i = 0; i < steps; ++i) {
     const auto one = TryRun(program_);
     PENSTOCK_CHECK(one.ok(), std::string(one.status().message()));
     result = *one;
   }
+  RunIfAny(settle_);
   return result;
 }
 
@@ -140,8 +168,9 @@ std::vector<float> TinyJob::Weights() const {
 std::vector<float> TinyJob::Gradients() const {
   std::vector<float> gradients;
   for (const BlockLayout& block : store_->layout().blocks) {
-    const auto& plane = store_->block(block.block).gradient;
-    gradients.insert(gradients.end(), plane.begin(), plane.end());
+    const BlockStore& planes = store_->block(block.block);
+    gradients.insert(gradients.end(), planes.gradient.begin(), planes.gradient.end());
+    for (bf16 gradient : planes.gradient_bf16) gradients.push_back(ToFloat(gradient));
   }
   return gradients;
 }

@@ -42,16 +42,18 @@ class TinyJob {
   };
   TinyJob(const Options& options, const std::vector<TinyDocument>& documents);
 
-  // Runs program() `steps` times.
+  // Runs program() `steps` times, then settles: the store holds everything. What the policy keeps
+  // on the device has been loaded before.
   StepResult Run(int steps = 1);
+  // Mean loss of the documents, without a change; after a settle program.
+  double Evaluate();
   absl::StatusOr<StepResult> TryRun(const StepProgram& program);
 
   StepProgram& program() { return program_; }
+  const StepProgram& evaluation() const { return evaluation_; }
   HostStore& store() { return *store_; }
   Executor& executor() { return *executor_; }
   OptimizerStep& optimizer() { return optimizer_; }
-  // Takes part of the executor's arena, for programs that differ from program().
-  int64_t arena_bytes() const { return program_.arena_bytes; }
 
   std::vector<float> Weights() const;    // all blocks, joined
   std::vector<float> Gradients() const;  // as stored by the last run
@@ -62,6 +64,7 @@ class TinyJob {
   struct Batch {
     std::vector<int32_t> ids, positions, labels, starts = {0};
   };
+  void RunIfAny(const StepProgram& program);
   void CutDocuments(const TinyCut& cut, const std::vector<TinyDocument>& documents);
 
   std::unique_ptr<HostStore> store_;
@@ -74,7 +77,8 @@ class TinyJob {
                            .epsilon = 1e-8,
                            .weight_decay = 0.1,
                            .max_grad_norm = 1};
-  StepProgram program_;
+  StepProgram program_, load_, settle_, settle_for_evaluation_, evaluation_;
+  bool loaded_ = false;
   std::unique_ptr<Executor> executor_;
 };
 

@@ -50,8 +50,8 @@ TEST_F(ContractTest, MissingArrays) {
           context_,
           {.x = data_.data(), .w = nullptr, .y = out_.data(), .rows = 2, .in = 2, .out = 2}),
       "LinearForward: wanted arrays x, w and y");
-  ExpectRefused(CopyFloats(context_, out_.data(), nullptr, 3), "CopyFloats");
-  ExpectRefused(CopyFloats(context_, out_.data(), data_.data(), -3), "count = -3");
+  ExpectRefused(CopyBytes(context_, out_.data(), nullptr, 3), "CopyBytes");
+  ExpectRefused(CopyBytes(context_, out_.data(), data_.data(), -3), "count = -3");
   EXPECT_EQ(out_, untouched_);
 }
 

@@ -27,7 +27,7 @@ TEST(ElementwiseTest, JoinsCopiesAddsAndFillsEveryElement) {
       Floats out = Poisoned(count);
       ASSERT_TRUE(JoinPlanes(context, hi.data(), lo.data(), count, out.data()).ok());
       EXPECT_EQ(out, w);
-      ASSERT_TRUE(CopyFloats(context, out.data(), other.data(), count).ok());
+      ASSERT_TRUE(CopyBytes(context, out.data(), other.data(), count * 4).ok());
       EXPECT_EQ(out, other);
       ASSERT_TRUE(FillFloats(context, out.data(), 2.5f, count).ok());
       EXPECT_EQ(out, Floats(count, 2.5f));

@@ -37,15 +37,15 @@ int64_t LongestDocument(const ReferenceCase& reference) {
 // The first one is the plainest: everything in one micro-batch, everything saved.
 std::vector<StepVariant> Variants(const ReferenceCase& reference) {
   const int64_t all = reference.tokens(), longest = LongestDocument(reference);
-  const Policy plain = {.save_level = SaveLevel::kAll, .decoder_slots = 2, .head_chunk_rows = 512};
+  const Policy plain = {.saving = {.level = SaveLevel::kAll}, .decoder_slots = 2, .head_chunk_rows = 512};
   return {
       {.tokens_per_micro_batch = all, .policy = plain},
       {.tokens_per_micro_batch = all + 13, .policy = plain},
       {.tokens_per_micro_batch = longest, .policy = plain},
       {.tokens_per_micro_batch = longest + 2,
-       .policy = {.save_level = SaveLevel::kAttention, .decoder_slots = 1, .head_chunk_rows = 8}},
+       .policy = {.saving = {.level = SaveLevel::kAttention}, .decoder_slots = 1, .head_chunk_rows = 8}},
       {.tokens_per_micro_batch = longest + 5,
-       .policy = {.save_level = SaveLevel::kInput, .decoder_slots = 3, .head_chunk_rows = 5},
+       .policy = {.saving = {.level = SaveLevel::kInput}, .decoder_slots = 3, .head_chunk_rows = 5},
        .threads = 2},
   };
 }
@@ -142,7 +142,7 @@ TEST_P(ReferenceStepTest, SaveLevelsSlotsAndThreadsGiveTheSameBits) {
   for (const SaveLevel level : {SaveLevel::kAll, SaveLevel::kAttention, SaveLevel::kInput}) {
     for (const int slots : {1, 2, 3}) {
       const StepVariant variant = {.tokens_per_micro_batch = LongestDocument(reference_) + 1,
-                                   .policy = {.save_level = level, .decoder_slots = slots},
+                                   .policy = {.saving = {.level = level}, .decoder_slots = slots},
                                    .threads = slots};
       SCOPED_TRACE(testing::PrintToString(variant));
       const std::unique_ptr<StepRun> run = Create(variant);

@@ -16,7 +16,7 @@ namespace penstock {
 
 std::ostream& operator<<(std::ostream& out, const StepVariant& variant) {
   return out << variant.tokens_per_micro_batch << " tokens a micro-batch, save level "
-             << static_cast<int>(variant.policy.save_level) << ", " << variant.policy.decoder_slots
+             << static_cast<int>(variant.policy.saving.level) << ", " << variant.policy.decoder_slots
              << " slots, " << variant.policy.head_chunk_rows << " rows of logits, "
              << variant.threads << " threads";
 }

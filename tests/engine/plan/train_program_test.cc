@@ -56,14 +56,14 @@ void ExpectGolden(const StepProgram& program, const std::string& name) {
 
 TEST(TrainProgramTest, TiedModelMatchesGolden) {
   ExpectGolden(Build(3, HeadWeights::kTiedToEmbedding,
-                     {.save_level = SaveLevel::kAttention, .decoder_slots = 2}, 2),
+                     {.saving = {.level = SaveLevel::kAttention}, .decoder_slots = 2}, 2),
                "tied_3_layers_2_micro_batches_save_attention.txt");
 }
 
 TEST(TrainProgramTest, UntiedModelMatchesGolden) {
-  ExpectGolden(
-      Build(2, HeadWeights::kSeparate, {.save_level = SaveLevel::kAll, .decoder_slots = 1}, 1),
-      "untied_2_layers_1_micro_batch_save_all.txt");
+  ExpectGolden(Build(2, HeadWeights::kSeparate,
+                     {.saving = {.level = SaveLevel::kAll}, .decoder_slots = 1}, 1),
+               "untied_2_layers_1_micro_batch_save_all.txt");
 }
 
 TEST(TrainProgramTest, EvaluationMatchesGolden) {
@@ -93,7 +93,8 @@ TEST(TrainProgramTest, FetchesDoNotGrowWithMicroBatches) {
 
 TEST(TrainProgramTest, SavingLessTakesLessMemory) {
   const auto saved = [](SaveLevel level) {
-    return BytesOf(Build(4, HeadWeights::kSeparate, {.save_level = level}, 2), BufferClass::kSaved);
+    return BytesOf(Build(4, HeadWeights::kSeparate, {.saving = {.level = level}}, 2),
+                   BufferClass::kSaved);
   };
   EXPECT_GT(saved(SaveLevel::kAll), saved(SaveLevel::kAttention));
   EXPECT_GT(saved(SaveLevel::kAttention), 0);

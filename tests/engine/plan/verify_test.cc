@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 StepProgram Program(HeadWeights head = HeadWeights::kSeparate, SaveLevel level = SaveLevel::kAll) {
   const ModelSpec spec = TinySpec(3, head);
   const auto program =
-      BuildTrainProgram(spec, MakeLayout(spec), {.save_level = level, .decoder_slots = 2},
+      BuildTrainProgram(spec, MakeLayout(spec), {.saving = {.level = level}, .decoder_slots = 2},
                         {.micro_batches = 2, .tokens_per_micro_batch = 8});
   EXPECT_TRUE(program.ok()) << program.status();
   return *program;

@@ -1,0 +1,234 @@
+#include "engine/plan/program_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/plan/activations.h"
+#include "engine/plan/device_state.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kBufferAlignment = 4096;
+// Places on the device through which tensors saved on the host pass: one is computed with, one
+// leaves or arrives, one is free for the next.
+constexpr int32_t kPassingBuffers = 3;
+
+}  // namespace
+
+ProgramMemory::ProgramMemory(const ModelSpec& spec, const ModelLayout& layout, const Policy& policy,
+                             const ProgramShape& shape, StepProgram& program)
+    : spec_(spec),
+      layout_(layout),
+      policy_(policy),
+      shape_(shape),
+      program_(program),
+      blocks_(spec.num_blocks()) {}
+
+int32_t ProgramMemory::RoundSize() const {
+  const int32_t round = policy_.micro_batches_per_round;
+  return round == 0 ? shape_.micro_batches : std::min(round, shape_.micro_batches);
+}
+
+BufferId ProgramMemory::Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
+                                 Arena arena) {
+  const BufferId id{static_cast<int32_t>(program_.buffers.size())};
+  int64_t& end = arena == Arena::kHost ? host_end_ : end_;
+  program_.buffers.push_back({std::move(name), buffer_class, end, bytes, arena});
+  end += RoundUp(bytes, kBufferAlignment);
+  return id;
+}
+
+BufferId ProgramMemory::AllocateOnce(const std::string& name, BufferClass buffer_class,
+                                     int64_t bytes, Arena arena) {
+  const auto [entry, fresh] = by_name_.try_emplace(name, kNoBuffer);
+  if (fresh) entry->second = Allocate(name, buffer_class, bytes, arena);
+  return entry->second;
+}
+
+std::string ProgramMemory::Name(int64_t block) const {
+  if (block == 0) return "embedding";
+  return IsLayer(block) ? absl::StrCat("layer", block) : "head";
+}
+
+void ProgramMemory::AllocateHeld() {
+  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+    const BlockPlacement placement = policy_.PlacementOf(block);
+    const int64_t size = layout_.blocks[block].size;
+    if (!IsLayer(block) || placement.weights || placement.state) {
+      blocks_[block].weights =
+          Allocate(Name(block), BufferClass::kWeights, size * shape_.element_bytes);
+    }
+    if (placement.state) {
+      blocks_[block].state = Allocate(absl::StrCat("state_", Name(block)), BufferClass::kState,
+                                      MakeDeviceStateLayout(size).bytes);
+    }
+  }
+}
+
+void ProgramMemory::AllocateHeldGradients() {
+  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+    const BlockPlacement placement = policy_.PlacementOf(block);
+    const int64_t size = layout_.blocks[block].size;
+    // Without rounding the sums themselves wait for the update.
+    const bool sums_wait = placement.state && policy_.gradient_type == GradientType::kFloat32;
+    if (placement.gradients || sums_wait) {
+      blocks_[block].sums =
+          Allocate(absl::StrCat("d_", Name(block)), BufferClass::kGradient, size * 4);
+      blocks_[block].complete = blocks_[block].sums;
+    } else if (placement.state) {
+      blocks_[block].complete =
+          Allocate(absl::StrCat("rounded_", Name(block)), BufferClass::kGradient,
+                   size * GradientBytesPerElement(policy_.gradient_type));
+    }
+  }
+}
+
+void ProgramMemory::AllocateForward() {
+  int64_t streamed = 0;
+  for (int64_t block = 1; block <= spec_.num_layers; ++block) {
+    streamed += blocks_[block].weights == kNoBuffer ? 1 : 0;
+  }
+  const int64_t slot_bytes = layout_.max_decoder_block_size * shape_.element_bytes;
+  for (int64_t slot = 0; slot < std::min<int64_t>(policy_.decoder_slots, streamed); ++slot) {
+    slots_.push_back(Allocate(absl::StrCat("slot", slot), BufferClass::kWeights, slot_bytes));
+  }
+  const int64_t tokens = shape_.tokens_per_micro_batch, element = shape_.element_bytes;
+  scratch_ = Allocate("scratch", BufferClass::kScratch,
+                      MakeBlockScratch(spec_, tokens, element, shape_.kernel_scratch_bytes).bytes);
+  const int64_t chunk = std::min(policy_.head_chunk_rows, tokens);
+  head_scratch_ =
+      Allocate("logits_chunk", BufferClass::kScratch, MakeHeadScratch(spec_, chunk, element).bytes);
+}
+
+void ProgramMemory::AllocateBackward() {
+  const int64_t embedding_bytes = layout_.blocks.front().size * 4;
+  const int64_t head_bytes = layout_.blocks.back().size * 4;
+  // A head of its own is through with its sums before the embedding begins with its.
+  const bool share = !spec_.tied() && RoundSize() == shape_.micro_batches &&
+                     blocks_.front().sums == kNoBuffer && blocks_.back().sums == kNoBuffer;
+  if (share) {
+    blocks_.front().sums = blocks_.back().sums = Allocate(
+        "d_head_and_embedding", BufferClass::kGradient, std::max(embedding_bytes, head_bytes));
+  }
+  if (blocks_.back().sums == kNoBuffer) {
+    blocks_.back().sums = Allocate("d_head", BufferClass::kGradient, head_bytes);
+  }
+  if (blocks_.front().sums == kNoBuffer) {
+    blocks_.front().sums = Allocate("d_embedding", BufferClass::kGradient, embedding_bytes);
+  }
+  for (int64_t block = 1; block <= spec_.num_layers; ++block) {
+    if (blocks_[block].sums != kNoBuffer) continue;
+    // Two, so that one leaves for the host while the next layer's is summed.
+    blocks_[block].sums = AllocateOnce(absl::StrCat("d_layer_slot", block % 2),
+                                       BufferClass::kGradient, layout_.max_decoder_block_size * 4);
+  }
+  for (BlockBuffers& buffers : blocks_) {
+    if (buffers.complete == kNoBuffer) buffers.complete = buffers.sums;
+  }
+  for (int32_t mb = 0; mb < RoundSize(); ++mb) {
+    d_.push_back(Allocate(absl::StrCat("d[", mb, "]"), BufferClass::kActivation,
+                          PartBytes(SavedPart::kInput, SaveLevel::kAll)));
+  }
+}
+
+bool ProgramMemory::SavedOnHost(int32_t block) const {
+  return IsLayer(block) && policy_.SavingOf(block - 1).place == SavePlace::kHost;
+}
+
+int64_t ProgramMemory::PartBytes(SavedPart part, SaveLevel level) const {
+  const int64_t tokens = shape_.tokens_per_micro_batch, element = shape_.element_bytes;
+  switch (part) {
+    case SavedPart::kInput:
+      return tokens * spec_.hidden_size * element;
+    case SavedPart::kAttention:
+      return MakeAttentionTensors(spec_, tokens, element).bytes;
+    case SavedPart::kMlp: {
+      const bool chunked = level != SaveLevel::kAll && policy_.mlp_chunk_rows > 0;
+      const int64_t rows = chunked ? std::min(tokens, policy_.mlp_chunk_rows) : tokens;
+      return MakeMlpTensors(spec_, rows, element).bytes;
+    }
+  }
+  return 0;
+}
+
+BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
+  const int32_t mb = micro_batch % RoundSize();
+  // What does not stay passes through a few buffers that take turns.
+  int32_t key = block;
+  std::string name = "x";
+  if (!keep) {
+    key = block % 2;
+  } else if (SavedOnHost(block)) {
+    key = block % kPassingBuffers;
+    name = "passing_x";
+  }
+  return AllocateOnce(absl::StrCat(name, key, "[", mb, "]"), BufferClass::kActivation,
+                      PartBytes(SavedPart::kInput, SaveLevel::kAll));
+}
+
+BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
+  const Saving saving = policy_.SavingOf(block - 1);
+  const int64_t bytes = PartBytes(SavedPart::kAttention, saving.level);
+  const int32_t mb = micro_batch % RoundSize();
+  if (!keep || saving.level == SaveLevel::kInput) {
+    return AllocateOnce("attention_shared", BufferClass::kScratch, bytes);
+  }
+  if (SavedOnHost(block)) {
+    const int32_t visit = block * RoundSize() + mb;
+    return AllocateOnce(absl::StrCat("passing_attention", visit % kPassingBuffers),
+                        BufferClass::kSaved, bytes);
+  }
+  return AllocateOnce(absl::StrCat("attention", block, "[", mb, "]"), BufferClass::kSaved, bytes);
+}
+
+BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
+  const SaveLevel level = keep ? policy_.SavingOf(block - 1).level : SaveLevel::kInput;
+  const int64_t bytes = PartBytes(SavedPart::kMlp, level);
+  const int32_t mb = micro_batch % RoundSize();
+  if (level != SaveLevel::kAll) return AllocateOnce("mlp_shared", BufferClass::kScratch, bytes);
+  if (SavedOnHost(block)) {
+    const int32_t visit = block * RoundSize() + mb;
+    return AllocateOnce(absl::StrCat("passing_mlp", visit % kPassingBuffers), BufferClass::kSaved,
+                        bytes);
+  }
+  return AllocateOnce(absl::StrCat("mlp", block, "[", mb, "]"), BufferClass::kSaved, bytes);
+}
+
+BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batch) {
+  const char* names[] = {"x", "attention", "mlp"};
+  return AllocateOnce(absl::StrCat("host_", names[static_cast<int>(part)], block, "[",
+                                   micro_batch % RoundSize(), "]"),
+                      BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level),
+                      Arena::kHost);
+}
+
+absl::Status ProgramMemory::Finish() {
+  program_.arena_bytes = shape_.arena_budget_bytes > 0 ? shape_.arena_budget_bytes : end_;
+  program_.host_arena_bytes = host_end_;
+  return end_ > program_.arena_bytes ? OverBudget() : absl::OkStatus();
+}
+
+absl::Status ProgramMemory::OverBudget() const {
+  std::map<BufferClass, int64_t> by_class;
+  for (const Buffer& buffer : program_.buffers) {
+    if (buffer.arena == Arena::kDevice) by_class[buffer.buffer_class] += buffer.bytes;
+  }
+  std::string parts;
+  for (const auto& [buffer_class, bytes] : by_class) {
+    absl::StrAppend(&parts, parts.empty() ? "" : ", ", BufferClassName(buffer_class), " ",
+                    FormatBytes(bytes));
+  }
+  return Error(
+      absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+      absl::StrCat("a step needs ", FormatBytes(end_), " of device memory (", parts, "), ",
+                   FormatBytes(program_.arena_bytes),
+                   " may be used; lower batch.micro_batch_tokens or save less "
+                   "(batch.activation_checkpointing)"),
+      {{"needed_bytes", absl::StrCat(end_)}, {"usable_bytes", absl::StrCat(program_.arena_bytes)}});
+}
+
+}  // namespace penstock

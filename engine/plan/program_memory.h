@@ -1,0 +1,87 @@
+// ProgramMemory: the buffers of a step program. What stays on the device from program to program
+// comes first, so that all programs of one policy and shape have it at the same place.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/model/layout.h"
+#include "engine/plan/policy.h"
+#include "engine/plan/step_program.h"
+#include "engine/plan/train_program.h"
+
+namespace penstock {
+
+class ProgramMemory {
+ public:
+  // The references outlive this object; buffers are added to `program`.
+  ProgramMemory(const ModelSpec& spec, const ModelLayout& layout, const Policy& policy,
+                const ProgramShape& shape, StepProgram& program);
+
+  // Weights and state that have a place of their own. First of all, in every program.
+  void AllocateHeld();
+  // Gradient buffers that keep complete gradients until the next step applies them. Right after.
+  void AllocateHeldGradients();
+  // Slots, scratch and the logits chunk.
+  void AllocateForward();
+  // The other gradient sums, and d, for training.
+  void AllocateBackward();
+
+  // Of a block with a place of its own; kNoBuffer otherwise.
+  BufferId own_weights(BlockId block) const { return blocks_[Index(block)].weights; }
+  BufferId state(BlockId block) const { return blocks_[Index(block)].state; }
+  // Where the block's sums are made, and where they lie when they are complete and rounded.
+  BufferId sums(BlockId block) const { return blocks_[Index(block)].sums; }
+  BufferId complete(BlockId block) const { return blocks_[Index(block)].complete; }
+
+  const std::vector<BufferId>& slots() const { return slots_; }
+  BufferId scratch() const { return scratch_; }
+  BufferId head_scratch() const { return head_scratch_; }
+  BufferId d(int32_t micro_batch) const { return d_[micro_batch % RoundSize()]; }
+
+  // Input of `block` for a micro-batch. `keep`: until backward, as the policy says.
+  BufferId Input(int32_t block, int32_t micro_batch, bool keep);
+  BufferId Attention(int32_t block, int32_t micro_batch, bool keep);
+  BufferId Mlp(int32_t block, int32_t micro_batch, bool keep);
+  // The place on the host of a part that is saved there.
+  BufferId OnHost(SavedPart part, int32_t block, int32_t micro_batch);
+
+  int32_t RoundSize() const;
+
+  // Sets the program's arena sizes. ResourceExhausted / DEVICE_MEMORY_INSUFFICIENT with the bytes
+  // by class if the buffers exceed the budget.
+  absl::Status Finish();
+
+ private:
+  struct BlockBuffers {
+    BufferId weights = kNoBuffer, state = kNoBuffer, sums = kNoBuffer, complete = kNoBuffer;
+  };
+
+  bool IsLayer(int64_t block) const { return block >= 1 && block <= spec_.num_layers; }
+  std::string Name(int64_t block) const;
+  int64_t PartBytes(SavedPart part, SaveLevel level) const;
+  bool SavedOnHost(int32_t block) const;
+  BufferId Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
+                    Arena arena = Arena::kDevice);
+  BufferId AllocateOnce(const std::string& name, BufferClass buffer_class, int64_t bytes,
+                        Arena arena = Arena::kDevice);
+  absl::Status OverBudget() const;
+
+  const ModelSpec& spec_;
+  const ModelLayout& layout_;
+  const Policy& policy_;
+  const ProgramShape& shape_;
+  StepProgram& program_;
+
+  std::vector<BlockBuffers> blocks_;
+  std::vector<BufferId> slots_, d_;
+  BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
+  std::map<std::string, BufferId> by_name_;
+  int64_t end_ = 0, host_end_ = 0;
+};
+
+}  // namespace penstock

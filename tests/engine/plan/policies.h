@@ -1,0 +1,67 @@
+// Policies of every kind for a model of a few layers: what plan and executor tests run through.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/plan/policy.h"
+
+namespace penstock {
+
+struct NamedPolicy {
+  std::string name;
+  Policy policy;
+};
+
+inline std::vector<BlockPlacement> PlaceAll(int64_t layers, BlockPlacement placement) {
+  return std::vector<BlockPlacement>(layers + 2, placement);
+}
+
+// Every placement, saving, round and update time, each once alone and some together. All with the
+// same gradient type and chunks give the same bits.
+inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
+  const auto mixed = [&] {
+    std::vector<BlockPlacement> placements(layers + 2);
+    placements[0] = {.weights = true};
+    placements[1] = {.state = true};
+    placements[layers] = {.weights = true, .gradients = true, .state = true};
+    return placements;
+  }();
+  std::vector<Saving> savings;
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    savings.push_back({static_cast<SaveLevel>(layer % 3),
+                       layer % 2 == 0 ? SavePlace::kHost : SavePlace::kDevice});
+  }
+  std::vector<NamedPolicy> policies = {
+      {"streamed", {}},
+      {"input_only", {.saving = {.level = SaveLevel::kInput}, .decoder_slots = 1}},
+      {"saved_on_host", {.saving = {SaveLevel::kAll, SavePlace::kHost}}},
+      {"inputs_on_host", {.saving = {SaveLevel::kInput, SavePlace::kHost}}},
+      {"mixed_savings", {.savings = savings}},
+      {"weights_resident", {.placements = PlaceAll(layers, {.weights = true})}},
+      {"gradients_resident", {.placements = PlaceAll(layers, {.gradients = true})}},
+      {"state_resident", {.placements = PlaceAll(layers, {.state = true})}},
+      {"all_resident",
+       {.placements = PlaceAll(layers, {.weights = true, .gradients = true, .state = true})}},
+      {"rounds_of_one",
+       {.micro_batches_per_round = 1,
+        .placements = PlaceAll(layers, {.weights = true, .gradients = true})}},
+      {"rounds_of_two_streamed_weights",
+       {.saving = {.level = SaveLevel::kAttention},
+        .micro_batches_per_round = 2,
+        .placements = PlaceAll(layers, {.gradients = true})}},
+      {"mixed_placements", {.savings = savings, .placements = mixed}},
+  };
+  const size_t count = policies.size();
+  for (size_t i = 0; i < count; ++i) {
+    NamedPolicy deferred = policies[i];
+    deferred.name += "_next_step";
+    deferred.policy.update_time = UpdateTime::kNextStep;
+    policies.push_back(deferred);
+  }
+  for (NamedPolicy& policy : policies) policy.policy.gradient_type = type;
+  return policies;
+}
+
+}  // namespace penstock

@@ -1,0 +1,236 @@
+// Programs of policies that keep things on the device, save on the host, go in rounds or update
+// in the next step.
+#include <map>
+#include <string>
+
+#include "engine/plan/hazards.h"
+#include "engine/plan/train_program.h"
+#include "engine/plan/verify.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/plan/plan_testing.h"
+#include "tests/engine/plan/policies.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kLayers = 4;
+constexpr ProgramShape kShape{.micro_batches = 4, .tokens_per_micro_batch = 8};
+
+absl::StatusOr<StepProgram> Build(const Policy& policy, const ProgramShape& shape = kShape,
+                                  HeadWeights head = HeadWeights::kSeparate) {
+  const ModelSpec spec = TinySpec(kLayers, head);
+  return BuildTrainProgram(spec, MakeLayout(spec), policy, shape);
+}
+
+template <typename T>
+int Count(const StepProgram& program) {
+  int count = 0;
+  for (const Op& op : program.ops) count += std::holds_alternative<T>(op.body) ? 1 : 0;
+  return count;
+}
+
+template <typename T>
+int Count(const absl::StatusOr<StepProgram>& program) {
+  EXPECT_TRUE(program.ok()) << program.status();
+  return program.ok() ? Count<T>(*program) : -1;
+}
+
+TEST(PolicyProgramTest, EveryPolicyGivesAProgramThatVerifies) {
+  for (GradientType type : {GradientType::kFloat32, GradientType::kBfloat16}) {
+    for (HeadWeights head : {HeadWeights::kSeparate, HeadWeights::kTiedToEmbedding}) {
+      for (const auto& [name, policy] : PoliciesFor(kLayers, type)) {
+        const auto program = Build(policy, kShape, head);
+        EXPECT_TRUE(program.ok()) << name << ": " << program.status();
+      }
+    }
+  }
+}
+
+TEST(PolicyProgramTest, EveryDerivedDependencyIsNeeded) {
+  for (const auto& [name, policy] : PoliciesFor(kLayers, GradientType::kBfloat16)) {
+    const StepProgram program = *Build(policy, kShape, HeadWeights::kTiedToEmbedding);
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      for (size_t j = 0; j < program.ops[i].after.size(); ++j) {
+        StepProgram without = program;
+        auto& after = without.ops[i].after;
+        after.erase(after.begin() + static_cast<int64_t>(j));
+        EXPECT_FALSE(Verify(without).ok())
+            << name << ": " << OpText(program, OpId{static_cast<int32_t>(i)});
+      }
+    }
+  }
+}
+
+// What one program of a policy holds, the others have at the same place, whatever their shape.
+TEST(PolicyProgramTest, HeldBuffersHaveOnePlaceInAllPrograms) {
+  const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
+  const ModelLayout layout = MakeLayout(spec);
+  for (const auto& [name, policy] : PoliciesFor(kLayers, GradientType::kBfloat16)) {
+    std::map<std::pair<int32_t, HeldContent>, std::pair<int64_t, int64_t>> places;
+    const auto check = [&](const absl::StatusOr<StepProgram>& program) {
+      ASSERT_TRUE(program.ok()) << name << ": " << program.status();
+      for (const auto* list : {&program->finds, &program->leaves}) {
+        for (const Held& held : *list) {
+          const Buffer& buffer = program->buffer(held.buffer);
+          const auto [entry, fresh] =
+              places.try_emplace({Index(held.block), held.content}, buffer.offset, buffer.bytes);
+          EXPECT_EQ(entry->second, std::pair(buffer.offset, buffer.bytes)) << name;
+        }
+      }
+    };
+    ProgramShape tail = kShape;
+    tail.micro_batches = 1;
+    check(BuildLoadProgram(spec, layout, policy, kShape));
+    check(BuildTrainProgram(spec, layout, policy, kShape));
+    check(BuildTrainProgram(spec, layout, policy, tail));
+    for (SettleGoal goal : {SettleGoal::kEvaluate, SettleGoal::kReadStore}) {
+      check(BuildSettleProgram(spec, layout, policy, kShape, goal));
+    }
+    check(BuildEvaluationProgram(spec, layout, policy, tail));
+  }
+}
+
+// What each program finds, the one before it left.
+TEST(PolicyProgramTest, ProgramsChain) {
+  const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
+  const ModelLayout layout = MakeLayout(spec);
+  const auto leaves = [](const StepProgram& before, const StepProgram& after) {
+    for (const Held& held : after.finds) {
+      // The first training program finds no gradients, and applies none.
+      if (held.content == HeldContent::kGradients) continue;
+      bool found = false;
+      for (const Held& left : before.leaves) {
+        found |= left.block == held.block && left.content == held.content;
+      }
+      EXPECT_TRUE(found) << Index(held.block);
+    }
+  };
+  for (const auto& [name, policy] : PoliciesFor(kLayers, GradientType::kBfloat16)) {
+    SCOPED_TRACE(name);
+    const StepProgram load = *BuildLoadProgram(spec, layout, policy, kShape);
+    const StepProgram train = *BuildTrainProgram(spec, layout, policy, kShape);
+    const StepProgram settle =
+        *BuildSettleProgram(spec, layout, policy, kShape, SettleGoal::kEvaluate);
+    const StepProgram evaluation = *BuildEvaluationProgram(spec, layout, policy, kShape);
+    leaves(load, train);
+    leaves(train, train);
+    leaves(train, settle);
+    leaves(settle, evaluation);
+    leaves(evaluation, evaluation);
+    leaves(settle, train);
+  }
+}
+
+TEST(PolicyProgramTest, ResidentWeightsCrossTheLinkOnceAStep) {
+  const Policy resident{.micro_batches_per_round = 1,
+                        .placements = PlaceAll(kLayers, {.weights = true, .gradients = true})};
+  EXPECT_EQ(Count<FetchWeights>(Build(resident)), kLayers + 2);
+  EXPECT_EQ(Count<StoreGradients>(Build(resident)), kLayers + 2);
+  Policy streamed = resident;
+  streamed.placements = PlaceAll(kLayers, {.gradients = true});
+  // Embedding and head once; each of 4 rounds 2 * 4 - 2 layers, and between rounds 2 stay.
+  EXPECT_EQ(Count<FetchWeights>(Build(streamed)), 2 + 4 * (2 * kLayers - 2) - 3 * 2);
+}
+
+TEST(PolicyProgramTest, BlocksUpdatedOnTheDeviceCrossTheLinkNotAtAll) {
+  const Policy policy{.placements = PlaceAll(kLayers, {.state = true})};
+  EXPECT_EQ(Count<FetchWeights>(Build(policy)), 0);
+  EXPECT_EQ(Count<StoreGradients>(Build(policy)), 0);
+  EXPECT_EQ(Count<UpdateHost>(Build(policy)), 0);
+  EXPECT_EQ(Count<UpdateDevice>(Build(policy)), kLayers + 2);
+}
+
+TEST(PolicyProgramTest, AnUpdateOfTheNextStepComesBeforeTheWeightsAreTaken) {
+  const StepProgram program = *Build({.update_time = UpdateTime::kNextStep});
+  EXPECT_EQ(program.updates, Updates::kPending);
+  EXPECT_LT(FindOp<UpdateHost>(program), FindOp<FetchWeights>(program));
+  // Layer by layer: the first layer's forward does not wait for the last layer's update.
+  const Op& forward = program.ops[FindOp<FetchWeights>(program, 1)];
+  ASSERT_EQ(forward.after.size(), 1u);
+  EXPECT_EQ(Index(forward.after[0]), FindOp<UpdateHost>(program, 1));
+}
+
+TEST(PolicyProgramTest, SavingOnTheHostTakesLessOfTheDevice) {
+  const auto device = Build({.saving = {SaveLevel::kAll, SavePlace::kDevice}});
+  const auto host = Build({.saving = {SaveLevel::kAll, SavePlace::kHost}});
+  ASSERT_TRUE(device.ok() && host.ok());
+  EXPECT_LT(host->arena_bytes, device->arena_bytes);
+  EXPECT_EQ(device->host_arena_bytes, 0);
+  EXPECT_GT(host->host_arena_bytes, 0);
+  EXPECT_EQ(Count<StoreSaved>(host), 3 * kLayers * 4);
+  EXPECT_EQ(Count<FetchSaved>(host), 3 * kLayers * 4);
+}
+
+TEST(PolicyProgramTest, SettleAndLoadHaveNothingToDoWhereAllStreams) {
+  const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
+  const ModelLayout layout = MakeLayout(spec);
+  EXPECT_TRUE(BuildLoadProgram(spec, layout, {}, kShape)->ops.empty());
+  EXPECT_TRUE(BuildSettleProgram(spec, layout, {}, kShape, SettleGoal::kReadStore)->ops.empty());
+  const Policy deferred{.update_time = UpdateTime::kNextStep};
+  EXPECT_EQ(
+      Count<UpdateHost>(BuildSettleProgram(spec, layout, deferred, kShape, SettleGoal::kEvaluate)),
+      kLayers + 2);
+}
+
+TEST(PolicyProgramTest, RefusesPoliciesThatContradictThemselves) {
+  const auto refused = [](const Policy& policy, const char* text) {
+    const absl::Status status = Build(policy).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+  };
+  refused({.micro_batches_per_round = 1}, "gradients of layer 0 do not stay on the device");
+  refused({.placements = {BlockPlacement{}}}, "places 1 blocks");
+  refused({.savings = {Saving{}}}, "saves 1 layers");
+  refused({.decoder_slots = 0}, "must be positive");
+  refused({.mlp_chunk_rows = -1}, "must be positive");
+}
+
+// Broken in ways that only such programs can be.
+TEST(PolicyProgramTest, VerifyRefusesWhatIsNotHeld) {
+  const Policy policy{.gradient_type = GradientType::kBfloat16,
+                      .update_time = UpdateTime::kNextStep,
+                      .placements = PlaceAll(kLayers, {.state = true})};
+  const StepProgram good = *Build(policy);
+  const auto refused = [&](const char* text, auto mutate) {
+    StepProgram program = good;
+    mutate(program);
+    DeriveOrder(program);
+    EXPECT_THAT(std::string(Verify(program).message()), HasSubstr(text));
+  };
+  refused("expects optimizer state of block 0 but finds nothing written",
+          [](StepProgram& p) { p.finds.erase(p.finds.begin()); });
+  refused("update in a program without updates",
+          [](StepProgram& p) { p.updates = Updates::kNone; });
+  refused("expects bf16 gradients of block 1 but finds bf16 gradients of block 2",
+          [](StepProgram& p) {
+            OpBodyOf<UpdateDevice>(p, 1).gradients = OpBodyOf<UpdateDevice>(p, 2).gradients;
+          });
+  refused("it should leave bf16 gradients of block 0", [](StepProgram& p) {
+    p.ops.erase(p.ops.begin() + FindOp<RoundGradients>(p, kLayers + 1));
+    std::erase_if(p.ops, [](const Op& op) {
+      const auto* norm = std::get_if<ReduceNorm>(&op.body);
+      return norm != nullptr && norm->block == BlockId{0};
+    });
+    std::erase_if(p.ops, [](const Op& op) { return std::holds_alternative<ClipScale>(op.body); });
+    // The gradients that it found must not pass for its own.
+    std::erase_if(p.finds, [](const Held& held) {
+      return held.content == HeldContent::kGradients && held.block == BlockId{0};
+    });
+    std::erase_if(p.ops, [](const Op& op) {
+      const auto* update = std::get_if<UpdateDevice>(&op.body);
+      return update != nullptr && update->block == BlockId{0};
+    });
+  });
+  refused("used before and after their update", [](StepProgram& p) {
+    const int32_t update = FindOp<UpdateDevice>(p, 2);
+    const Op op = p.ops[update];
+    p.ops.erase(p.ops.begin() + update);
+    p.ops.insert(p.ops.begin() + FindOp<BackwardBlock>(p), op);
+  });
+}
+
+}  // namespace
+}  // namespace penstock
