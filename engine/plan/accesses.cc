@@ -52,10 +52,11 @@ class Collector {
     } else {
       Read(op.attention, attention);
     }
+    // The gradients by the MLP's tensors take their place.
     if (op.saved == SaveLevel::kAll) {
-      Read(op.mlp, mlp);
+      list_.push_back({ResourceKind::kBuffer, Index(op.mlp), AccessMode::kUpdate, mlp, {}});
     } else {
-      Write(op.mlp, mlp);
+      Write(op.mlp, {});
     }
     list_.push_back({ResourceKind::kBuffer,
                      Index(op.d),
@@ -69,6 +70,7 @@ class Collector {
   void operator()(const EmbedBackward& op) {
     Read(op.d, {Meaning::kActivationGradient, 1, op.micro_batch});
     Sum(op.gradients, 0, op.accumulate);
+    Write(op.scratch, {});
   }
 
   void operator()(const ReduceNorm& op) {

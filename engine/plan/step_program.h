@@ -86,7 +86,7 @@ struct BackwardBlock {
 // Adds d loss / d out to the rows of the embedding table's gradient.
 struct EmbedBackward {
   int32_t micro_batch;
-  BufferId d, gradients;
+  BufferId d, gradients, scratch;
   Accumulate accumulate;
 };
 // partial norm of `block` <- sum of squares of its gradients.

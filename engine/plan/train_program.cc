@@ -130,9 +130,9 @@ class ProgramBuilder {
     const int64_t tokens = shape_.tokens_per_micro_batch, element = shape_.element_bytes;
     attention_bytes_ = MakeAttentionTensors(spec_, tokens, element).bytes;
     mlp_bytes_ = MakeMlpTensors(spec_, tokens, element).bytes;
-    scratch_ =
-        Allocate("scratch", BufferClass::kScratch,
-                 MakeBlockScratch(spec_, tokens, element, shape_.kernel_scratch_bytes).bytes);
+    scratch_ = Allocate(
+        "scratch", BufferClass::kScratch,
+        MakeBlockScratch(spec_, tokens, tokens, element, shape_.kernel_scratch_bytes).bytes);
     const int64_t chunk = std::min(policy_.head_chunk_rows, tokens);
     head_scratch_ = Allocate("logits_chunk", BufferClass::kScratch,
                              MakeHeadScratch(spec_, chunk, element).bytes);
@@ -272,7 +272,7 @@ class ProgramBuilder {
     for (int32_t mb = 0; mb < shape_.micro_batches; ++mb) {
       // A tied head has summed into the same table already.
       const Accumulate accumulate = spec_.tied() ? Accumulate::kAdd : Mode(mb);
-      Emit(Lane::kCompute, EmbedBackward{mb, d_[mb], embedding_gradients_, accumulate});
+      Emit(Lane::kCompute, EmbedBackward{mb, d_[mb], embedding_gradients_, scratch_, accumulate});
     }
     EmitGradients(BlockId{0}, embedding_gradients_);
   }

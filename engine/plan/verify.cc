@@ -66,7 +66,7 @@ class IdCheck {
            Ok(op.attention) && Ok(op.mlp) && Ok(op.d) && Ok(op.gradients) && Ok(op.scratch);
   }
   bool operator()(const EmbedBackward& op) const {
-    return OkMb(op.micro_batch) && Ok(op.d) && Ok(op.gradients);
+    return OkMb(op.micro_batch) && Ok(op.d) && Ok(op.gradients) && Ok(op.scratch);
   }
   bool operator()(const ReduceNorm& op) const { return Ok(op.block) && Ok(op.gradients); }
   bool operator()(const StoreGradients& op) const { return Ok(op.block) && Ok(op.gradients); }

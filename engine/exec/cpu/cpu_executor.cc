@@ -13,13 +13,13 @@
 #include "engine/exec/executor.h"
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/sum_of_squares.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/verify.h"
 
 namespace penstock {
@@ -37,7 +37,7 @@ class CpuExecutor final : public Executor {
         decoder_(spec, store.layout(),
                  {.tokens_per_micro_batch = options.tokens_per_micro_batch,
                   .head_chunk_rows = options.head_chunk_rows,
-                  .kernel_scratch_bytes = CpuAttentionScratchBytes(options.threads)},
+                  .kernel_scratch_bytes = CpuKernelScratchBytes(options.threads)},
                  reinterpret_cast<const float*>(rope_table_.data()), options.max_positions),
         norm_partials_(spec.num_blocks()) {}
 
@@ -106,6 +106,7 @@ class CpuExecutor final : public Executor {
                              .out = Ptr(op.out),
                              .attention = Bytes(op.attention),
                              .mlp = Bytes(op.mlp),
+                             .saved = SaveLevel::kAll,
                              .scratch = Bytes(op.scratch)});
   }
 
@@ -144,7 +145,7 @@ class CpuExecutor final : public Executor {
 
   absl::Status RunOp(const EmbedBackward& op) {
     return decoder_.EmbedBackward(compute_, Batch(op.micro_batch), Ptr(op.d), Ptr(op.gradients),
-                                  ToWriteMode(op.accumulate));
+                                  ToWriteMode(op.accumulate), Bytes(op.scratch));
   }
 
   // Per parameter: the gaps between them are nobody's gradient.

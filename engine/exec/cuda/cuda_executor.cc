@@ -27,12 +27,12 @@
 #include "engine/exec/executor.h"
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/sum_of_squares.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/verify.h"
 
 namespace penstock {
@@ -77,12 +77,12 @@ class CudaExecutor final : public Executor {
         inputs_({.tokens_per_micro_batch = options.tokens_per_micro_batch,
                  .max_positions = options.max_positions,
                  .vocab_size = spec.vocab_size}),
-        decoder_(spec, store.layout(),
-                 {.tokens_per_micro_batch = options.tokens_per_micro_batch,
-                  .head_chunk_rows = options.head_chunk_rows,
-                  .kernel_scratch_bytes =
-                      CudaAttentionScratchBytes(options.tokens_per_micro_batch, spec.num_heads)},
-                 reinterpret_cast<const float*>(parts_.rope_table.data()), options.max_positions) {
+        decoder_(
+            spec, store.layout(),
+            {.tokens_per_micro_batch = options.tokens_per_micro_batch,
+             .head_chunk_rows = options.head_chunk_rows,
+             .kernel_scratch_bytes = CudaKernelScratchBytes(spec, options.tokens_per_micro_batch)},
+            reinterpret_cast<const float*>(parts_.rope_table.data()), options.max_positions) {
     for (const BlockLayout& block : store.layout().blocks) {
       ranges_.push_back(ParameterRanges(block));
     }
@@ -275,6 +275,7 @@ class CudaExecutor final : public Executor {
                              .out = Ptr(op.out),
                              .attention = Bytes(op.attention),
                              .mlp = Bytes(op.mlp),
+                             .saved = SaveLevel::kAll,
                              .scratch = Bytes(op.scratch)});
   }
 
@@ -314,7 +315,8 @@ class CudaExecutor final : public Executor {
 
   absl::Status RunOp(const EmbedBackward& op, Lane) {
     return decoder_.EmbedBackward(compute_, inputs_.batch(op.micro_batch), Ptr(op.d),
-                                  Gradients(op.gradients), ToWriteMode(op.accumulate));
+                                  Gradients(op.gradients), ToWriteMode(op.accumulate),
+                                  Bytes(op.scratch));
   }
 
   absl::Status RunOp(const ReduceNorm& op, Lane) {

@@ -5,8 +5,8 @@
 
 #include "engine/base/check.h"
 #include "engine/base/labels.h"
-#include "engine/kernels/attention.h"
 #include "engine/memory/planes.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/train_program.h"
 #include "tests/engine/plan/plan_testing.h"
 
@@ -55,13 +55,13 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
   CutDocuments(options.cut, documents);
   const int64_t tokens = options.cut.tokens_per_micro_batch;
   const bool on_cpu = options.backend == Backend::kCpu;
-  program_ = *BuildTrainProgram(
-      spec, layout, options.policy,
-      {.micro_batches = static_cast<int32_t>(batches_.size()),
-       .tokens_per_micro_batch = tokens,
-       .element_bytes = on_cpu ? 4 : 2,
-       .kernel_scratch_bytes = on_cpu ? CpuAttentionScratchBytes(options.threads)
-                                      : CudaAttentionScratchBytes(tokens, spec.num_heads)});
+  program_ =
+      *BuildTrainProgram(spec, layout, options.policy,
+                         {.micro_batches = static_cast<int32_t>(batches_.size()),
+                          .tokens_per_micro_batch = tokens,
+                          .element_bytes = on_cpu ? 4 : 2,
+                          .kernel_scratch_bytes = on_cpu ? CpuKernelScratchBytes(options.threads)
+                                                         : CudaKernelScratchBytes(spec, tokens)});
   const auto create = on_cpu ? CreateCpuExecutor : CreateCudaExecutor;
   auto executor = create(spec, *store_,
                          {.tokens_per_micro_batch = tokens,
