@@ -28,8 +28,8 @@
 #include "engine/base/thread_pool.h"
 #include "engine/exec/executor.h"
 #include "engine/exec/gpu_devices.h"
-#include "engine/kernels/attention.h"
 #include "engine/memory/host_memory.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/train_program.h"
 #include "engine/train/random_init.h"
 #include "nlohmann/json.hpp"
@@ -252,12 +252,12 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const Flags& flags) {
                       .head_chunk_rows = flags.head_chunk_rows};
   PENSTOCK_ASSIGN_OR_RETURN(
       const StepProgram program,
-      BuildTrainProgram(spec, layout, policy,
-                        {.micro_batches = static_cast<int32_t>(flags.micro_batches),
-                         .tokens_per_micro_batch = flags.micro_batch_tokens,
-                         .element_bytes = 2,
-                         .kernel_scratch_bytes =
-                             CudaAttentionScratchBytes(flags.micro_batch_tokens, spec.num_heads)}));
+      BuildTrainProgram(
+          spec, layout, policy,
+          {.micro_batches = static_cast<int32_t>(flags.micro_batches),
+           .tokens_per_micro_batch = flags.micro_batch_tokens,
+           .element_bytes = 2,
+           .kernel_scratch_bytes = CudaKernelScratchBytes(spec, flags.micro_batch_tokens)}));
   PENSTOCK_ASSIGN_OR_RETURN(const auto executor,
                             CreateCudaExecutor(spec, *store,
                                                {.tokens_per_micro_batch = flags.micro_batch_tokens,

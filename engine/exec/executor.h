@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spe
                                                             const ExecutorOptions& options);
 
 // On the current GPU: bf16 weights and activations, so programs have element_bytes 2 and, as
-// kernel_scratch_bytes, CudaAttentionScratchBytes (kernels/attention.h). Locks the store's pages.
+// kernel_scratch_bytes, CudaKernelScratchBytes (nn/kernel_scratch.h). Locks the store's pages.
 // Unavailable without a device, Unimplemented in a build without CUDA or on a card without bf16.
 absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& spec,
                                                              HostStore& store,

@@ -1,9 +1,9 @@
 // Embedding on CUDA.
 //
-// Backward is a scatter without atomics or a sort: the block of row r does nothing unless r is
-// the first row of its token; then it walks the later rows, 256 ids at a time, and sums those of
-// the same token in ascending order. Reading all ids costs rows^2 * 4 bytes from the L2 cache,
-// which is small beside the rows themselves up to some 10^5 rows.
+// Backward is a scatter without atomics: rows are ordered by token (row_order.h), and the block of
+// a token's first row adds all its rows up, in their order. A token that fills a micro-batch, as
+// padding does, is one block's work for each stretch of columns; hence several rows are loaded
+// ahead of the sums.
 #include "engine/base/status.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
@@ -14,11 +14,9 @@
 namespace penstock {
 namespace {
 
-using cuda::kWarp;
-
 constexpr int kThreads = 256;
-constexpr int kColumnsPerThread = 4;  // of the backward op, kThreads apart
-constexpr int64_t kColumnsPerBlock = kThreads * kColumnsPerThread;
+constexpr int kSumThreads = 128;  // of the backward op; a thread has one vector of columns
+constexpr int kRowsAhead = 4;
 
 template <int kWidth>
 __global__ void EmbeddingForwardKernel(const EmbeddingForwardArgs<bf16> args) {
@@ -32,58 +30,66 @@ __global__ void EmbeddingForwardKernel(const EmbeddingForwardArgs<bf16> args) {
   }
 }
 
-__device__ bool IsFirstOfItsToken(const int32_t* ids, int64_t row) {
-  const int32_t token = ids[row];
-  bool seen = false;
-  for (int64_t i = threadIdx.x; i < row; i += kThreads) seen = seen || ids[i] == token;
-  return __syncthreads_or(seen) == 0;
-}
-
-// Lists in `matches` the rows [begin, begin + kThreads) of `token`, ascending; returns their
-// number. `counts` holds one number a warp.
-__device__ int ListMatches(const EmbeddingBackwardArgs<bf16>& args, int32_t token, int64_t begin,
-                           int* counts, int64_t* matches) {
-  const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const int64_t row = begin + threadIdx.x;
-  const bool match = row < args.rows && args.ids[row] == token;
-  const unsigned ballot = __ballot_sync(0xffffffffu, match);
-  if (lane == 0) counts[warp] = __popc(ballot);
-  __syncthreads();
-  int before = 0, total = 0;
-  for (int i = 0; i < kThreads / kWarp; ++i) {
-    before += i < warp ? counts[i] : 0;
-    total += counts[i];
-  }
-  if (match) matches[before + __popc(ballot & ((1u << lane) - 1u))] = row;
-  __syncthreads();
-  return total;
-}
-
-__global__ void EmbeddingBackwardKernel(const EmbeddingBackwardArgs<bf16> args) {
-  __shared__ int counts[kThreads / kWarp];
-  __shared__ int64_t matches[kThreads];
-  const int64_t first = blockIdx.x;
-  if (!IsFirstOfItsToken(args.ids, first)) return;
-  const int32_t token = args.ids[first];
-  const int64_t begin_col = blockIdx.y * kColumnsPerBlock + threadIdx.x;
-  float sums[kColumnsPerThread] = {};
-  for (int64_t begin = first; begin < args.rows; begin += kThreads) {
-    const int found = ListMatches(args, token, begin, counts, matches);
-    for (int match = 0; match < found; ++match) {
-      const bf16* row = args.dout + matches[match] * args.cols;
+// sums += rows[0], rows[1], ... of `dout`, in this order.
+template <int kWidth>
+__device__ void AddRows(const EmbeddingBackwardArgs<bf16>& args, const int32_t* rows, int count,
+                        int64_t col, float (&sums)[kWidth]) {
+  int done = 0;
+  for (; done + kRowsAhead <= count; done += kRowsAhead) {
+    float values[kRowsAhead][kWidth];
 #pragma unroll
-      for (int i = 0; i < kColumnsPerThread; ++i) {
-        const int64_t col = begin_col + i * kThreads;
-        if (col < args.cols) sums[i] += cuda::DeviceFloat(row[col]);
-      }
+    for (int r = 0; r < kRowsAhead; ++r) {
+      cuda::Load(args.dout + rows[done + r] * args.cols + col, values[r]);
     }
-    __syncthreads();  // before the next list takes this one's place
-  }
 #pragma unroll
-  for (int i = 0; i < kColumnsPerThread; ++i) {
-    const int64_t col = begin_col + i * kThreads;
-    if (col < args.cols) args.dtable[token * args.cols + col] += sums[i];
+    for (int r = 0; r < kRowsAhead; ++r) {
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) sums[i] += values[r][i];
+    }
   }
+  for (; done < count; ++done) {
+    float values[kWidth];
+    cuda::Load(args.dout + rows[done] * args.cols + col, values);
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i] += values[i];
+  }
+}
+
+template <int kWidth>
+__global__ void EmbeddingBackwardKernel(const EmbeddingBackwardArgs<bf16> args,
+                                        const cuda::RowOrder order) {
+  __shared__ int32_t rows[kSumThreads];
+  const int64_t first = blockIdx.x;
+  const int32_t token = order.keys[first];
+  if (first > 0 && order.keys[first - 1] == token) return;
+  const int64_t col = (int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * kWidth;
+  const bool has_columns = col < args.cols;
+  float* gradient = args.dtable + token * args.cols + col;
+  float sums[kWidth] = {};
+  if (has_columns && args.mode == WriteMode::kAdd) {
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) sums[i] = gradient[i];
+  }
+  int found = kSumThreads;
+  for (int64_t begin = first; found == kSumThreads; begin += kSumThreads) {
+    __syncthreads();  // before these rows take the last ones' place
+    const int64_t at = begin + threadIdx.x;
+    const bool same = at < args.rows && order.keys[at] == token;
+    if (same) rows[threadIdx.x] = order.rows[at];
+    found = __syncthreads_count(same);
+    if (has_columns) AddRows(args, rows, found, col, sums);
+  }
+  if (!has_columns) return;
+#pragma unroll
+  for (int i = 0; i < kWidth; ++i) gradient[i] = sums[i];
+}
+
+template <int kWidth>
+void LaunchBackward(const cuda::Context& context, const EmbeddingBackwardArgs<bf16>& args,
+                    const cuda::RowOrder& order) {
+  const dim3 grid(static_cast<unsigned>(args.rows),
+                  static_cast<unsigned>(CeilDiv(args.cols, kSumThreads * kWidth)));
+  EmbeddingBackwardKernel<kWidth><<<grid, kSumThreads, 0, context.stream>>>(args, order);
 }
 
 }  // namespace
@@ -112,15 +118,25 @@ absl::Status EmbeddingBackward(const cuda::Context& context,
   PENSTOCK_RETURN_IF_ERROR(Require(
       args.dtable != nullptr && (args.rows == 0 || (args.ids != nullptr && args.dout != nullptr)),
       "EmbeddingBackward", "arrays ids, dout and dtable"));
+  const int64_t scratch_bytes = CudaEmbeddingScratchBytes(args.rows);
+  PENSTOCK_RETURN_IF_ERROR(
+      Require(args.rows == 0 || (args.scratch != nullptr && args.scratch_bytes >= scratch_bytes),
+              "EmbeddingBackward", "scratch of CudaEmbeddingScratchBytes()",
+              {{"scratch_bytes", args.scratch_bytes}, {"needed", scratch_bytes}}));
   if (args.mode == WriteMode::kOverwrite) {
     PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(
         cudaMemsetAsync(args.dtable, 0, args.vocab * args.cols * sizeof(float), context.stream),
         "EmbeddingBackward"));
   }
   if (args.rows == 0 || args.cols == 0) return absl::OkStatus();
-  const dim3 grid(static_cast<unsigned>(args.rows),
-                  static_cast<unsigned>((args.cols + kColumnsPerBlock - 1) / kColumnsPerBlock));
-  EmbeddingBackwardKernel<<<grid, kThreads, 0, context.stream>>>(args);
+  PENSTOCK_ASSIGN_OR_RETURN(const cuda::RowOrder order,
+                            cuda::OrderRows(context, "EmbeddingBackward", args.ids, args.rows,
+                                            args.vocab, static_cast<std::byte*>(args.scratch)));
+  if (cuda::AllowsWide({args.dout, args.dtable}, {args.cols})) {
+    LaunchBackward<cuda::kWide>(context, args, order);
+  } else {
+    LaunchBackward<1>(context, args, order);
+  }
   return cuda::LaunchStatus("EmbeddingBackward");
 }
 

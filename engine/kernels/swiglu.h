@@ -2,10 +2,11 @@
 //   forward    y = silu(gate) * up,  silu(g) = g * sigmoid(g)
 //   backward   d_gate = dy * up * sigmoid(g) * (1 + g * (1 - sigmoid(g)))
 //              d_up   = dy * silu(g)
+//              product = y, the bits that forward gave: so that nobody needs to keep it
 // Shapes    gate_up, d_gate_up [rows, 2 * intermediate]: the gate in the first `intermediate`
-//           columns, up in the rest; y, dy [rows, intermediate].
+//           columns, up in the rest; y, dy, product [rows, intermediate].
 // Numerics  f32; exp within 2 ulp.
-// Aliasing  d_gate_up may be gate_up.
+// Aliasing  d_gate_up may be gate_up, and product may be dy.
 #pragma once
 
 #include <cstdint>
@@ -26,6 +27,7 @@ template <typename T>
 struct SwigluBackwardArgs {
   const T* gate_up;
   const T* dy;
+  T* product;
   T* d_gate_up;
   int64_t rows, intermediate;
 };

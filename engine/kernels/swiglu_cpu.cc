@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "engine/base/status.h"
 #include "engine/kernels/contract.h"
 #include "engine/kernels/parallel.h"
@@ -24,20 +26,35 @@ struct ForwardRows {
   }
 };
 
+// Outputs may lie where inputs did. Through these copies the compiler sees that no element's
+// output is another's input, and vectorises.
+struct BackwardBlock {
+  static constexpr int64_t kSize = 128;
+  float gate[kSize], up[kSize], dy[kSize], product[kSize];
+};
+
 struct BackwardRows {
   PENSTOCK_ISA_BODY void Run(const SwigluBackwardArgs<float>& args, int64_t begin, int64_t end) {
+    BackwardBlock block;
     for (int64_t row = begin; row < end; ++row) {
-      const float* gate = args.gate_up + row * 2 * args.intermediate;
-      const float* up = gate + args.intermediate;
-      const float* dy = args.dy + row * args.intermediate;
-      float* d_gate = args.d_gate_up + row * 2 * args.intermediate;
-      float* d_up = d_gate + args.intermediate;
-      for (int64_t i = 0; i < args.intermediate; ++i) {
-        const float g = gate[i];
-        const float u = up[i];
-        const float sigmoid = Sigmoid(g);
-        d_gate[i] = dy[i] * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
-        d_up[i] = dy[i] * g * sigmoid;
+      for (int64_t col = 0; col < args.intermediate; col += BackwardBlock::kSize) {
+        const int64_t count = std::min(BackwardBlock::kSize, args.intermediate - col);
+        const int64_t gate_at = row * 2 * args.intermediate + col;
+        const int64_t up_at = gate_at + args.intermediate;
+        const int64_t product_at = row * args.intermediate + col;
+        std::copy_n(args.gate_up + gate_at, count, block.gate);
+        std::copy_n(args.gate_up + up_at, count, block.up);
+        std::copy_n(args.dy + product_at, count, block.dy);
+        for (int64_t i = 0; i < count; ++i) {
+          const float g = block.gate[i], u = block.up[i], dy = block.dy[i];
+          const float sigmoid = Sigmoid(g);
+          block.product[i] = g * sigmoid * u;
+          block.gate[i] = dy * u * sigmoid * (1.0f + g * (1.0f - sigmoid));
+          block.up[i] = dy * g * sigmoid;
+        }
+        std::copy_n(block.product, count, args.product + product_at);
+        std::copy_n(block.gate, count, args.d_gate_up + gate_at);
+        std::copy_n(block.up, count, args.d_gate_up + up_at);
       }
     }
   }
@@ -59,9 +76,9 @@ absl::Status SwigluBackward(const cpu::Context& context, const SwigluBackwardArg
   PENSTOCK_RETURN_IF_ERROR(
       RequireSizes("SwigluBackward", {{"rows", args.rows}, {"intermediate", args.intermediate}}));
   PENSTOCK_RETURN_IF_ERROR(
-      Require(args.rows == 0 ||
-                  (args.gate_up != nullptr && args.dy != nullptr && args.d_gate_up != nullptr),
-              "SwigluBackward", "arrays gate_up, dy and d_gate_up"));
+      Require(args.rows == 0 || (args.gate_up != nullptr && args.dy != nullptr &&
+                                 args.product != nullptr && args.d_gate_up != nullptr),
+              "SwigluBackward", "arrays gate_up, dy, product and d_gate_up"));
   ParallelBlocks(context, args.rows, RowsPerBlock(2 * args.intermediate),
                  [&](int64_t begin, int64_t end) { RunForIsa<BackwardRows>(args, begin, end); });
   return absl::OkStatus();

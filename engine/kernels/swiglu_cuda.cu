@@ -37,16 +37,19 @@ __global__ void SwigluBackwardKernel(const SwigluBackwardArgs<bf16> args, int64_
        item += int64_t{gridDim.x} * kThreads) {
     const int64_t row = item / steps, col = item % steps * kWidth;
     const int64_t at = row * 2 * args.intermediate + col;
-    float gate[kWidth], up[kWidth], dy[kWidth];
+    const int64_t product_at = row * args.intermediate + col;
+    float gate[kWidth], up[kWidth], dy[kWidth], product[kWidth];
     cuda::Load(args.gate_up + at, gate);
     cuda::Load(args.gate_up + at + args.intermediate, up);
-    cuda::Load(args.dy + row * args.intermediate + col, dy);
+    cuda::Load(args.dy + product_at, dy);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float g = gate[i], sigmoid = Sigmoid(g);
+      product[i] = up[i] * (g * sigmoid);
       gate[i] = dy[i] * up[i] * sigmoid * (1.0f + g * (1.0f - sigmoid));
       up[i] = dy[i] * g * sigmoid;
     }
+    cuda::Store(product, args.product + product_at);
     cuda::Store(gate, args.d_gate_up + at);
     cuda::Store(up, args.d_gate_up + at + args.intermediate);
   }
@@ -77,10 +80,11 @@ absl::Status SwigluBackward(const cuda::Context& context, const SwigluBackwardAr
       RequireSizes("SwigluBackward", {{"rows", args.rows}, {"intermediate", args.intermediate}}));
   const int64_t count = args.rows * args.intermediate;
   if (count == 0) return absl::OkStatus();
-  PENSTOCK_RETURN_IF_ERROR(
-      Require(args.gate_up != nullptr && args.dy != nullptr && args.d_gate_up != nullptr,
-              "SwigluBackward", "arrays gate_up, dy and d_gate_up"));
-  if (cuda::AllowsWide({args.gate_up, args.dy, args.d_gate_up}, {args.intermediate})) {
+  PENSTOCK_RETURN_IF_ERROR(Require(args.gate_up != nullptr && args.dy != nullptr &&
+                                       args.product != nullptr && args.d_gate_up != nullptr,
+                                   "SwigluBackward", "arrays gate_up, dy, product and d_gate_up"));
+  if (cuda::AllowsWide({args.gate_up, args.dy, args.product, args.d_gate_up},
+                       {args.intermediate})) {
     const int64_t work = count / cuda::kWide;
     SwigluBackwardKernel<cuda::kWide>
         <<<cuda::GridFor(work, kThreads), kThreads, 0, context.stream>>>(args, work);

@@ -31,6 +31,9 @@ struct MicroBatchView {
   int64_t tokens = 0;
 };
 
+// Buffers are laid out by plan/activations.h: `attention` as AttentionTensors and `scratch` as
+// BlockScratch, for all tokens; `mlp` as MlpTensors, for all tokens where `saved` is kAll, else
+// for a chunk of rows.
 template <typename T>
 struct BlockForwardArgs {
   const T* weights;
@@ -38,6 +41,7 @@ struct BlockForwardArgs {
   T* out;       // [T, H]
   std::byte* attention;
   std::byte* mlp;
+  SaveLevel saved;  // kAll: `mlp` keeps all rows; else the last chunk's remain, of no use
   std::byte* scratch;
 };
 
@@ -46,7 +50,7 @@ struct BlockBackwardArgs {
   const T* weights;
   const T* in;  // [T, H], as the forward had it
   std::byte* attention;
-  std::byte* mlp;
+  std::byte* mlp;    // used up: nothing is left there
   SaveLevel saved;   // what of the two is filled
   T* d;              // [T, H]: gradient by the block's output, then by its input
   float* gradients;  // the block's, in its layout
@@ -72,6 +76,10 @@ struct HeadLossArgs {
 struct DecoderShape {
   int64_t tokens_per_micro_batch = 0;
   int64_t head_chunk_rows = 0;
+  // Rows of the MLP that are computed at a time; 0: all. Forward gives the same bits whatever it
+  // is; gradients of weights are summed chunk by chunk. Save levels give the same bits on CUDA
+  // where chunks start on 16-byte boundaries of gate_up: cuBLASLt's choice depends on that.
+  int64_t mlp_chunk_rows = 0;
   int64_t kernel_scratch_bytes = 0;
 };
 
@@ -83,8 +91,9 @@ class Decoder {
           const float* rope_table, int64_t rope_positions);
 
   absl::Status Embed(Context& context, const MicroBatchView& batch, const T* table, T* out) const;
+  // `scratch`: a BlockScratch.
   absl::Status EmbedBackward(Context& context, const MicroBatchView& batch, const T* d,
-                             float* gradient, WriteMode mode) const;
+                             float* gradient, WriteMode mode, std::byte* scratch) const;
 
   // `layer` counts from 0.
   absl::Status Forward(Context& context, int64_t layer, const MicroBatchView& batch,
@@ -103,13 +112,15 @@ class Decoder {
   const HeadScratch& head_scratch() const { return head_scratch_; }
 
  private:
+  // norm and rstd of x [rows, H].
+  absl::Status Normalize(Context& context, const T* x, const T* w, int64_t rows, T* norm,
+                         float* rstd) const;
   absl::Status AttentionForward(Context& context, int64_t layer, const MicroBatchView& batch,
                                 const T* weights, const T* in, std::byte* attention,
                                 std::byte* scratch) const;
   absl::Status ProjectQkv(Context& context, const MicroBatchView& batch, const T* weights,
-                          const T* in, std::byte* attention) const;
-  absl::Status MlpForward(Context& context, int64_t tokens, const T* weights,
-                          const std::byte* attention, std::byte* mlp, T* out) const;
+                          const T* in, std::byte* attention, std::byte* scratch) const;
+  absl::Status MlpForward(Context& context, int64_t tokens, const BlockForwardArgs<T>& args) const;
   absl::Status AttentionBackward(Context& context, int64_t layer, const MicroBatchView& batch,
                                  const BlockBackwardArgs<T>& args) const;
   absl::Status QkvBackward(Context& context, const MicroBatchView& batch,
@@ -119,6 +130,24 @@ class Decoder {
                               const BlockBackwardArgs<T>& args) const;
   absl::Status MlpBackward(Context& context, int64_t tokens,
                            const BlockBackwardArgs<T>& args) const;
+
+  // Rows [row, row + rows) of the MLP, from `middle`, and their gate_up.
+  struct MlpChunk {
+    int64_t row, rows;
+    const T* middle;
+    T* gate_up;
+  };
+  // Calls `body` with one chunk after the other, up to the first that fails.
+  template <typename Body>
+  absl::Status ForEachMlpChunk(int64_t tokens, const std::byte* attention, std::byte* mlp,
+                               SaveLevel saved, const Body& body) const;
+  absl::Status GateUp(Context& context, const MlpChunk& chunk, const T* weights,
+                      std::byte* scratch) const;
+  absl::Status DownBackward(Context& context, const MlpChunk& chunk,
+                            const BlockBackwardArgs<T>& args, WriteMode mode) const;
+  absl::Status GateUpBackward(Context& context, const MlpChunk& chunk,
+                              const BlockBackwardArgs<T>& args, WriteMode mode) const;
+
   absl::Status HeadChunk(Context& context, const MicroBatchView& batch, const HeadLossArgs<T>& args,
                          int64_t first_row, int64_t rows, WriteMode mode) const;
 
@@ -142,6 +171,7 @@ class Decoder {
   BlockScratch scratch_;
   HeadScratch head_scratch_;
   int64_t head_chunk_rows_;
+  int64_t mlp_chunk_rows_;
   int64_t kernel_scratch_bytes_;
   const float* rope_table_;
   int64_t rope_positions_;

@@ -1,7 +1,8 @@
 // Decoder's backward pass. With d = gradient by the block's output, in place in one buffer:
 //   d_product = d W_down; d_gate_up = swiglu'(d_product); d += norm'(d_gate_up W_gate_up)
 // which is the gradient by `middle`, since middle reaches the output directly and through the
-// MLP. The attention side repeats the pattern down to the block's input.
+// MLP. The attention side repeats the pattern down to the block's input. Norms and the product are
+// computed again from what is saved, at every save level: by the same kernels, so to the same bits.
 #pragma once
 
 #include "engine/base/status.h"
@@ -18,14 +19,18 @@ namespace penstock {
 
 template <typename T, typename Context>
 absl::Status Decoder<T, Context>::EmbedBackward(Context& context, const MicroBatchView& batch,
-                                                const T* d, float* gradient, WriteMode mode) const {
-  return EmbeddingBackward(context, EmbeddingBackwardArgs<T>{.ids = batch.ids,
-                                                             .dout = d,
-                                                             .dtable = gradient,
-                                                             .rows = batch.tokens,
-                                                             .cols = spec_.hidden_size,
-                                                             .vocab = spec_.vocab_size,
-                                                             .mode = mode});
+                                                const T* d, float* gradient, WriteMode mode,
+                                                std::byte* scratch) const {
+  return EmbeddingBackward(context,
+                           EmbeddingBackwardArgs<T>{.ids = batch.ids,
+                                                    .dout = d,
+                                                    .dtable = gradient,
+                                                    .rows = batch.tokens,
+                                                    .cols = spec_.hidden_size,
+                                                    .vocab = spec_.vocab_size,
+                                                    .mode = mode,
+                                                    .scratch = scratch + scratch_.kernel,
+                                                    .scratch_bytes = kernel_scratch_bytes_});
 }
 
 template <typename T, typename Context>
@@ -36,72 +41,102 @@ absl::Status Decoder<T, Context>::Backward(Context& context, int64_t layer,
     PENSTOCK_RETURN_IF_ERROR(AttentionForward(context, layer, batch, args.weights, args.in,
                                               args.attention, args.scratch));
   }
-  if (args.saved != SaveLevel::kAll) {
-    PENSTOCK_RETURN_IF_ERROR(
-        MlpForward(context, batch.tokens, args.weights, args.attention, args.mlp, /*out=*/nullptr));
-  }
   PENSTOCK_RETURN_IF_ERROR(MlpBackward(context, batch.tokens, args));
   PENSTOCK_RETURN_IF_ERROR(AttentionBackward(context, layer, batch, args));
   return QkvBackward(context, batch, args);
 }
 
+// Chunks of rows differ in what they read; their sums over rows go to the same gradients, in the
+// order of the chunks.
 template <typename T, typename Context>
 absl::Status Decoder<T, Context>::MlpBackward(Context& context, int64_t tokens,
                                               const BlockBackwardArgs<T>& args) const {
+  WriteMode mode = args.mode;
+  return ForEachMlpChunk(
+      tokens, args.attention, args.mlp, args.saved, [&](const MlpChunk& chunk) -> absl::Status {
+        if (args.saved != SaveLevel::kAll) {
+          PENSTOCK_RETURN_IF_ERROR(GateUp(context, chunk, args.weights, args.scratch));
+        }
+        PENSTOCK_RETURN_IF_ERROR(DownBackward(context, chunk, args, mode));
+        PENSTOCK_RETURN_IF_ERROR(GateUpBackward(context, chunk, args, mode));
+        mode = WriteMode::kAdd;
+        return absl::OkStatus();
+      });
+}
+
+// From d by the block's output to d_gate_up in place of gate_up. The gradient by the product comes
+// first: what makes d_gate_up of it leaves in its place the product, which W_down's gradient needs.
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::DownBackward(Context& context, const MlpChunk& chunk,
+                                               const BlockBackwardArgs<T>& args,
+                                               WriteMode mode) const {
   const int64_t hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
-  T* d_product = At<T>(args.scratch, scratch_.d_product);
-  T* d_gate_up = At<T>(args.scratch, scratch_.d_gate_up);
-  T* d_norm = At<T>(args.scratch, scratch_.d_norm);
-  PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
-      context, LinearBackwardWeightArgs<T>{.dy = args.d,
-                                           .x = At<T>(args.mlp, mlp_.product),
-                                           .dw = Find(args.gradients, Role::kDownWeight),
-                                           .dbias = Find(args.gradients, Role::kDownBias),
-                                           .rows = tokens,
-                                           .in = intermediate,
-                                           .out = hidden,
-                                           .mode = args.mode}));
+  const T* d = args.d + chunk.row * hidden;
+  T* product = At<T>(args.scratch, scratch_.product);
   PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
-      context, LinearBackwardInputArgs<T>{.dy = args.d,
+      context, LinearBackwardInputArgs<T>{.dy = d,
                                           .w = Find(args.weights, Role::kDownWeight),
-                                          .dx = d_product,
-                                          .rows = tokens,
+                                          .dx = product,
+                                          .rows = chunk.rows,
                                           .in = intermediate,
                                           .out = hidden,
                                           .mode = WriteMode::kOverwrite}));
   PENSTOCK_RETURN_IF_ERROR(
-      SwigluBackward(context, SwigluBackwardArgs<T>{.gate_up = At<T>(args.mlp, mlp_.gate_up),
-                                                    .dy = d_product,
-                                                    .d_gate_up = d_gate_up,
-                                                    .rows = tokens,
+      SwigluBackward(context, SwigluBackwardArgs<T>{.gate_up = chunk.gate_up,
+                                                    .dy = product,
+                                                    .product = product,
+                                                    .d_gate_up = chunk.gate_up,
+                                                    .rows = chunk.rows,
                                                     .intermediate = intermediate}));
+  return LinearBackwardWeight(
+      context, LinearBackwardWeightArgs<T>{.dy = d,
+                                           .x = product,
+                                           .dw = Find(args.gradients, Role::kDownWeight),
+                                           .dbias = Find(args.gradients, Role::kDownBias),
+                                           .rows = chunk.rows,
+                                           .in = intermediate,
+                                           .out = hidden,
+                                           .mode = mode});
+}
+
+// From d_gate_up to d by `middle`.
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::GateUpBackward(Context& context, const MlpChunk& chunk,
+                                                 const BlockBackwardArgs<T>& args,
+                                                 WriteMode mode) const {
+  const int64_t hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
+  T* norm = At<T>(args.scratch, scratch_.post_norm);
+  float* rstd = At<float>(args.scratch, scratch_.post_rstd);
+  PENSTOCK_RETURN_IF_ERROR(Normalize(context, chunk.middle, Find(args.weights, Role::kPostNorm),
+                                     chunk.rows, norm, rstd));
   PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
-      context, LinearBackwardWeightArgs<T>{.dy = d_gate_up,
-                                           .x = At<T>(args.mlp, mlp_.post_norm),
+      context, LinearBackwardWeightArgs<T>{.dy = chunk.gate_up,
+                                           .x = norm,
                                            .dw = Find(args.gradients, Role::kGateWeight),
                                            .dbias = Find(args.gradients, Role::kGateBias),
-                                           .rows = tokens,
+                                           .rows = chunk.rows,
                                            .in = hidden,
                                            .out = 2 * intermediate,
-                                           .mode = args.mode}));
+                                           .mode = mode}));
+  T* d_norm = norm;  // W_gate_up's gradient was the last to read the norm
   PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
-      context, LinearBackwardInputArgs<T>{.dy = d_gate_up,
+      context, LinearBackwardInputArgs<T>{.dy = chunk.gate_up,
                                           .w = Find(args.weights, Role::kGateWeight),
                                           .dx = d_norm,
-                                          .rows = tokens,
+                                          .rows = chunk.rows,
                                           .in = hidden,
                                           .out = 2 * intermediate,
                                           .mode = WriteMode::kOverwrite}));
   return RmsNormBackward(context,
                          RmsNormBackwardArgs<T>{.dy = d_norm,
-                                                .x = At<T>(args.attention, attention_.middle),
+                                                .x = chunk.middle,
                                                 .w = Find(args.weights, Role::kPostNorm),
-                                                .rstd = At<float>(args.mlp, mlp_.post_rstd),
-                                                .dx = args.d,
+                                                .rstd = rstd,
+                                                .dx = args.d + chunk.row * hidden,
                                                 .dx_mode = WriteMode::kAdd,
                                                 .dw = Find(args.gradients, Role::kPostNorm),
-                                                .dw_mode = args.mode,
-                                                .rows = tokens,
+                                                .dw_mode = mode,
+                                                .rows = chunk.rows,
                                                 .cols = hidden});
 }
 
@@ -216,18 +251,22 @@ absl::Status Decoder<T, Context>::QkvBackward(Context& context, const MicroBatch
   const int64_t tokens = batch.tokens, hidden = spec_.hidden_size;
   const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
   T* d_qkv = At<T>(args.scratch, scratch_.d_qkv);
-  T* d_norm = At<T>(args.scratch, scratch_.d_norm);
+  T* norm = At<T>(args.scratch, scratch_.input_norm);
+  float* rstd = At<float>(args.scratch, scratch_.input_rstd);
   PENSTOCK_RETURN_IF_ERROR(RotateBack(context, batch, d_qkv));
   if (qk_norm()) PENSTOCK_RETURN_IF_ERROR(QkNormBackward(context, tokens, args));
+  PENSTOCK_RETURN_IF_ERROR(
+      Normalize(context, args.in, Find(args.weights, Role::kInputNorm), tokens, norm, rstd));
   PENSTOCK_RETURN_IF_ERROR(LinearBackwardWeight(
       context, LinearBackwardWeightArgs<T>{.dy = d_qkv,
-                                           .x = At<T>(args.attention, attention_.input_norm),
+                                           .x = norm,
                                            .dw = Find(args.gradients, Role::kQWeight),
                                            .dbias = Find(args.gradients, Role::kQBias),
                                            .rows = tokens,
                                            .in = hidden,
                                            .out = qkv_size,
                                            .mode = args.mode}));
+  T* d_norm = norm;  // W_qkv's gradient was the last to read the norm
   PENSTOCK_RETURN_IF_ERROR(LinearBackwardInput(
       context, LinearBackwardInputArgs<T>{.dy = d_qkv,
                                           .w = Find(args.weights, Role::kQWeight),
@@ -236,17 +275,17 @@ absl::Status Decoder<T, Context>::QkvBackward(Context& context, const MicroBatch
                                           .in = hidden,
                                           .out = qkv_size,
                                           .mode = WriteMode::kOverwrite}));
-  return RmsNormBackward(
-      context, RmsNormBackwardArgs<T>{.dy = d_norm,
-                                      .x = args.in,
-                                      .w = Find(args.weights, Role::kInputNorm),
-                                      .rstd = At<float>(args.attention, attention_.input_rstd),
-                                      .dx = args.d,
-                                      .dx_mode = WriteMode::kAdd,
-                                      .dw = Find(args.gradients, Role::kInputNorm),
-                                      .dw_mode = args.mode,
-                                      .rows = tokens,
-                                      .cols = hidden});
+  return RmsNormBackward(context,
+                         RmsNormBackwardArgs<T>{.dy = d_norm,
+                                                .x = args.in,
+                                                .w = Find(args.weights, Role::kInputNorm),
+                                                .rstd = rstd,
+                                                .dx = args.d,
+                                                .dx_mode = WriteMode::kAdd,
+                                                .dw = Find(args.gradients, Role::kInputNorm),
+                                                .dw_mode = args.mode,
+                                                .rows = tokens,
+                                                .cols = hidden});
 }
 
 }  // namespace penstock

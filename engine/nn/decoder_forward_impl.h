@@ -30,32 +30,39 @@ absl::Status Decoder<T, Context>::Forward(Context& context, int64_t layer,
                                           const BlockForwardArgs<T>& args) const {
   PENSTOCK_RETURN_IF_ERROR(
       AttentionForward(context, layer, batch, args.weights, args.in, args.attention, args.scratch));
-  return MlpForward(context, batch.tokens, args.weights, args.attention, args.mlp, args.out);
+  return MlpForward(context, batch.tokens, args);
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::Normalize(Context& context, const T* x, const T* w, int64_t rows,
+                                            T* norm, float* rstd) const {
+  return RmsNormForward(context,
+                        RmsNormForwardArgs<T>{.x = x,
+                                              .w = w,
+                                              .y = norm,
+                                              .rstd = rstd,
+                                              .rows = rows,
+                                              .cols = spec_.hidden_size,
+                                              .eps = static_cast<float>(spec_.rms_norm_eps)});
 }
 
 template <typename T, typename Context>
 absl::Status Decoder<T, Context>::ProjectQkv(Context& context, const MicroBatchView& batch,
-                                             const T* weights, const T* in,
-                                             std::byte* attention) const {
-  const int64_t tokens = batch.tokens, hidden = spec_.hidden_size;
+                                             const T* weights, const T* in, std::byte* attention,
+                                             std::byte* scratch) const {
+  const int64_t tokens = batch.tokens;
   const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
-  T* norm = At<T>(attention, attention_.input_norm);
+  T* norm = At<T>(scratch, scratch_.input_norm);
   T* qkv = At<T>(attention, attention_.qkv);
-  PENSTOCK_RETURN_IF_ERROR(RmsNormForward(
-      context, RmsNormForwardArgs<T>{.x = in,
-                                     .w = Find(weights, Role::kInputNorm),
-                                     .y = norm,
-                                     .rstd = At<float>(attention, attention_.input_rstd),
-                                     .rows = tokens,
-                                     .cols = hidden,
-                                     .eps = static_cast<float>(spec_.rms_norm_eps)}));
+  PENSTOCK_RETURN_IF_ERROR(Normalize(context, in, Find(weights, Role::kInputNorm), tokens, norm,
+                                     At<float>(scratch, scratch_.input_rstd)));
   PENSTOCK_RETURN_IF_ERROR(
       LinearForward(context, LinearForwardArgs<T>{.x = norm,
                                                   .w = Find(weights, Role::kQWeight),
                                                   .bias = Find(weights, Role::kQBias),
                                                   .y = qkv,
                                                   .rows = tokens,
-                                                  .in = hidden,
+                                                  .in = spec_.hidden_size,
                                                   .out = qkv_size}));
   const QkView qk = Qk(attention);
   struct Part {
@@ -100,7 +107,7 @@ absl::Status Decoder<T, Context>::AttentionForward(Context& context, int64_t lay
                                                    const MicroBatchView& batch, const T* weights,
                                                    const T* in, std::byte* attention,
                                                    std::byte* scratch) const {
-  PENSTOCK_RETURN_IF_ERROR(ProjectQkv(context, batch, weights, in, attention));
+  PENSTOCK_RETURN_IF_ERROR(ProjectQkv(context, batch, weights, in, attention, scratch));
   const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
   const QkView qk = Qk(attention);
   T* attended = At<T>(attention, attention_.attention);
@@ -135,43 +142,42 @@ absl::Status Decoder<T, Context>::AttentionForward(Context& context, int64_t lay
 }
 
 template <typename T, typename Context>
-absl::Status Decoder<T, Context>::MlpForward(Context& context, int64_t tokens, const T* weights,
-                                             const std::byte* attention, std::byte* mlp,
-                                             T* out) const {
-  const int64_t hidden = spec_.hidden_size, intermediate = spec_.intermediate_size;
-  const T* middle = At<T>(attention, attention_.middle);
-  T* norm = At<T>(mlp, mlp_.post_norm);
-  T* gate_up = At<T>(mlp, mlp_.gate_up);
-  T* product = At<T>(mlp, mlp_.product);
-  PENSTOCK_RETURN_IF_ERROR(RmsNormForward(
-      context, RmsNormForwardArgs<T>{.x = middle,
-                                     .w = Find(weights, Role::kPostNorm),
-                                     .y = norm,
-                                     .rstd = At<float>(mlp, mlp_.post_rstd),
-                                     .rows = tokens,
-                                     .cols = hidden,
-                                     .eps = static_cast<float>(spec_.rms_norm_eps)}));
-  PENSTOCK_RETURN_IF_ERROR(
-      LinearForward(context, LinearForwardArgs<T>{.x = norm,
-                                                  .w = Find(weights, Role::kGateWeight),
-                                                  .bias = Find(weights, Role::kGateBias),
-                                                  .y = gate_up,
-                                                  .rows = tokens,
-                                                  .in = hidden,
-                                                  .out = 2 * intermediate}));
-  PENSTOCK_RETURN_IF_ERROR(SwigluForward(
-      context,
-      SwigluForwardArgs<T>{
-          .gate_up = gate_up, .y = product, .rows = tokens, .intermediate = intermediate}));
-  if (out == nullptr) return absl::OkStatus();  // recomputing for backward: the output is known
-  return LinearForward(context, LinearForwardArgs<T>{.x = product,
-                                                     .w = Find(weights, Role::kDownWeight),
-                                                     .bias = Find(weights, Role::kDownBias),
-                                                     .residual = middle,
-                                                     .y = out,
-                                                     .rows = tokens,
-                                                     .in = intermediate,
-                                                     .out = hidden});
+absl::Status Decoder<T, Context>::GateUp(Context& context, const MlpChunk& chunk, const T* weights,
+                                         std::byte* scratch) const {
+  T* norm = At<T>(scratch, scratch_.post_norm);
+  PENSTOCK_RETURN_IF_ERROR(Normalize(context, chunk.middle, Find(weights, Role::kPostNorm),
+                                     chunk.rows, norm, At<float>(scratch, scratch_.post_rstd)));
+  return LinearForward(context, LinearForwardArgs<T>{.x = norm,
+                                                     .w = Find(weights, Role::kGateWeight),
+                                                     .bias = Find(weights, Role::kGateBias),
+                                                     .y = chunk.gate_up,
+                                                     .rows = chunk.rows,
+                                                     .in = spec_.hidden_size,
+                                                     .out = 2 * spec_.intermediate_size});
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::MlpForward(Context& context, int64_t tokens,
+                                             const BlockForwardArgs<T>& args) const {
+  T* product = At<T>(args.scratch, scratch_.product);
+  return ForEachMlpChunk(
+      tokens, args.attention, args.mlp, args.saved, [&](const MlpChunk& chunk) -> absl::Status {
+        PENSTOCK_RETURN_IF_ERROR(GateUp(context, chunk, args.weights, args.scratch));
+        PENSTOCK_RETURN_IF_ERROR(
+            SwigluForward(context, SwigluForwardArgs<T>{.gate_up = chunk.gate_up,
+                                                        .y = product,
+                                                        .rows = chunk.rows,
+                                                        .intermediate = spec_.intermediate_size}));
+        return LinearForward(context,
+                             LinearForwardArgs<T>{.x = product,
+                                                  .w = Find(args.weights, Role::kDownWeight),
+                                                  .bias = Find(args.weights, Role::kDownBias),
+                                                  .residual = chunk.middle,
+                                                  .y = args.out + chunk.row * spec_.hidden_size,
+                                                  .rows = chunk.rows,
+                                                  .in = spec_.intermediate_size,
+                                                  .out = spec_.hidden_size});
+      });
 }
 
 }  // namespace penstock

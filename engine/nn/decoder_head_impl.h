@@ -15,14 +15,9 @@ template <typename T, typename Context>
 absl::Status Decoder<T, Context>::Logits(Context& context, const HeadLossArgs<T>& args,
                                          int64_t first_row, int64_t rows) const {
   T* norm = At<T>(args.scratch, head_scratch_.norm);
-  PENSTOCK_RETURN_IF_ERROR(RmsNormForward(
-      context, RmsNormForwardArgs<T>{.x = args.in + first_row * spec_.hidden_size,
-                                     .w = args.weights,  // the head block starts with it
-                                     .y = norm,
-                                     .rstd = At<float>(args.scratch, head_scratch_.rstd),
-                                     .rows = rows,
-                                     .cols = spec_.hidden_size,
-                                     .eps = static_cast<float>(spec_.rms_norm_eps)}));
+  // The head block starts with its norm's weight.
+  PENSTOCK_RETURN_IF_ERROR(Normalize(context, args.in + first_row * spec_.hidden_size, args.weights,
+                                     rows, norm, At<float>(args.scratch, head_scratch_.rstd)));
   return LinearForward(context, LinearForwardArgs<T>{.x = norm,
                                                      .w = args.head_weights,
                                                      .y = At<T>(args.scratch, head_scratch_.logits),

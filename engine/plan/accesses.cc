@@ -23,7 +23,9 @@ class Collector {
     Read(op.in, {Meaning::kActivation, block, op.micro_batch});
     Write(op.out, {Meaning::kActivation, block + 1, op.micro_batch});
     Write(op.attention, {Meaning::kAttentionTensors, block, op.micro_batch});
-    Write(op.mlp, {Meaning::kMlpTensors, block, op.micro_batch});
+    // Otherwise chunks of rows take each other's place.
+    const bool whole = op.saved == SaveLevel::kAll;
+    Write(op.mlp, whole ? Content{Meaning::kMlpTensors, block, op.micro_batch} : Content{});
     Write(op.scratch, {});
   }
 

@@ -32,8 +32,6 @@ AttentionTensors MakeAttentionTensors(const ModelSpec& spec, int64_t tokens,
   const bool qk_norm = spec.qk_norm == QkNorm::kPerHead;
   Placer placer;
   AttentionTensors tensors;
-  tensors.input_rstd = placer.Place(tokens * kFloat);
-  tensors.input_norm = placer.Place(row * spec.hidden_size);
   tensors.qkv = placer.Place(row * (spec.q_size() + 2 * spec.kv_size()));
   tensors.qk = qk_norm ? placer.Place(row * (spec.q_size() + spec.kv_size())) : -1;
   tensors.q_rstd = qk_norm ? placer.Place(tokens * spec.num_heads * kFloat) : -1;
@@ -45,32 +43,34 @@ AttentionTensors MakeAttentionTensors(const ModelSpec& spec, int64_t tokens,
   return tensors;
 }
 
-MlpTensors MakeMlpTensors(const ModelSpec& spec, int64_t tokens, int64_t element_bytes) {
-  const int64_t row = tokens * element_bytes;
+MlpTensors MakeMlpTensors(const ModelSpec& spec, int64_t rows, int64_t element_bytes) {
   Placer placer;
   MlpTensors tensors;
-  tensors.post_rstd = placer.Place(tokens * kFloat);
-  tensors.post_norm = placer.Place(row * spec.hidden_size);
-  tensors.gate_up = placer.Place(row * 2 * spec.intermediate_size);
-  tensors.product = placer.Place(row * spec.intermediate_size);
+  tensors.gate_up = placer.Place(rows * element_bytes * 2 * spec.intermediate_size);
   tensors.bytes = placer.end();
   return tensors;
 }
 
-BlockScratch MakeBlockScratch(const ModelSpec& spec, int64_t tokens, int64_t element_bytes,
-                              int64_t kernel_bytes) {
-  const int64_t row = tokens * element_bytes;
+BlockScratch MakeBlockScratch(const ModelSpec& spec, int64_t tokens, int64_t mlp_rows,
+                              int64_t element_bytes, int64_t kernel_bytes) {
   BlockScratch scratch;
-  Placer shared;
-  scratch.d_norm = shared.Place(row * spec.hidden_size);
-  Placer mlp(shared.end());
-  scratch.d_product = mlp.Place(row * spec.intermediate_size);
-  scratch.d_gate_up = mlp.Place(row * 2 * spec.intermediate_size);
-  Placer attention(shared.end());
-  scratch.d_attention = attention.Place(row * spec.q_size());
+  // Forward needs the norm before the product. Backward needs the product before the norm, which
+  // it computes again.
+  Placer norm, product;
+  scratch.post_rstd = norm.Place(mlp_rows * kFloat);
+  scratch.post_norm = norm.Place(mlp_rows * element_bytes * spec.hidden_size);
+  scratch.product = product.Place(mlp_rows * element_bytes * spec.intermediate_size);
+
+  const int64_t row = tokens * element_bytes;
+  Placer attention;
   scratch.d_qkv = attention.Place(row * (spec.q_size() + 2 * spec.kv_size()));
+  // Likewise: forward norms before it attends, backward after.
+  Placer input(attention.end());
+  scratch.input_rstd = input.Place(tokens * kFloat);
+  scratch.input_norm = input.Place(row * spec.hidden_size);
+  scratch.d_attention = attention.Place(row * spec.q_size());
   scratch.kernel = attention.Place(kernel_bytes);
-  scratch.bytes = std::max(mlp.end(), attention.end());
+  scratch.bytes = std::max({norm.end(), product.end(), input.end(), attention.end()});
   return scratch;
 }
 

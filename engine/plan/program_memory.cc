@@ -98,7 +98,9 @@ void ProgramMemory::AllocateForward() {
   }
   const int64_t tokens = shape_.tokens_per_micro_batch, element = shape_.element_bytes;
   scratch_ = Allocate("scratch", BufferClass::kScratch,
-                      MakeBlockScratch(spec_, tokens, element, shape_.kernel_scratch_bytes).bytes);
+                      MakeBlockScratch(spec_, tokens, MlpChunkRows(policy_.mlp_chunk_rows, tokens),
+                                       element, shape_.kernel_scratch_bytes)
+                          .bytes);
   const int64_t chunk = std::min(policy_.head_chunk_rows, tokens);
   head_scratch_ =
       Allocate("logits_chunk", BufferClass::kScratch, MakeHeadScratch(spec_, chunk, element).bytes);
@@ -147,8 +149,8 @@ int64_t ProgramMemory::PartBytes(SavedPart part, SaveLevel level) const {
     case SavedPart::kAttention:
       return MakeAttentionTensors(spec_, tokens, element).bytes;
     case SavedPart::kMlp: {
-      const bool chunked = level != SaveLevel::kAll && policy_.mlp_chunk_rows > 0;
-      const int64_t rows = chunked ? std::min(tokens, policy_.mlp_chunk_rows) : tokens;
+      const bool all_rows = level == SaveLevel::kAll;
+      const int64_t rows = all_rows ? tokens : MlpChunkRows(policy_.mlp_chunk_rows, tokens);
       return MakeMlpTensors(spec_, rows, element).bytes;
     }
   }

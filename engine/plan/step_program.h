@@ -60,10 +60,12 @@ struct EmbedForward {
   BufferId weights;
   BufferId out;
 };
-// out <- decoder block of `in`. Leaves its intermediate tensors in `attention` and `mlp`.
+// out <- decoder block of `in`. Leaves its intermediate tensors in `attention` and, if `saved` is
+// kAll, in `mlp`.
 struct ForwardBlock {
   BlockId block;
   int32_t micro_batch;
+  SaveLevel saved;
   BufferId weights, in, out, attention, mlp, scratch;
 };
 // Adds the micro-batch's loss to the step's; logits exist for one chunk of rows at a time.

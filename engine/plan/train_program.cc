@@ -192,14 +192,16 @@ class ProgramBuilder {
 
   void ForwardLayer(BlockId block, int32_t mb, BufferId weights, bool keep) {
     const int32_t index = Index(block);
-    Emit(Lane::kCompute, ForwardBlock{.block = block,
-                                      .micro_batch = mb,
-                                      .weights = weights,
-                                      .in = memory_.Input(index, mb, keep),
-                                      .out = memory_.Input(index + 1, mb, keep),
-                                      .attention = memory_.Attention(index, mb, keep),
-                                      .mlp = memory_.Mlp(index, mb, keep),
-                                      .scratch = memory_.scratch()});
+    Emit(Lane::kCompute,
+         ForwardBlock{.block = block,
+                      .micro_batch = mb,
+                      .saved = keep ? policy_.SavingOf(index - 1).level : SaveLevel::kInput,
+                      .weights = weights,
+                      .in = memory_.Input(index, mb, keep),
+                      .out = memory_.Input(index + 1, mb, keep),
+                      .attention = memory_.Attention(index, mb, keep),
+                      .mlp = memory_.Mlp(index, mb, keep),
+                      .scratch = memory_.scratch()});
     if (!keep) return;
     StoreParts(block, mb, SavedPart::kAttention);
     StoreParts(block, mb, SavedPart::kMlp);

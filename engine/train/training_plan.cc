@@ -12,8 +12,8 @@
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/data/batch.h"
-#include "engine/kernels/attention.h"
 #include "engine/memory/host_store.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
 
@@ -161,7 +161,7 @@ absl::StatusOr<TrainingPlan> PlanWithoutLimit(const TrainConfig& config, const M
   plan.shape = {.micro_batches = static_cast<int32_t>(plan.micro_batches),
                 .tokens_per_micro_batch = batch.micro_batch_tokens,
                 .element_bytes = 4,
-                .kernel_scratch_bytes = CpuAttentionScratchBytes(plan.threads),
+                .kernel_scratch_bytes = CpuKernelScratchBytes(plan.threads),
                 .arena_budget_bytes = 0};
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram train, TrainProgram(model, plan, plan.micro_batches));
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram evaluation, EvaluationProgram(model, plan));

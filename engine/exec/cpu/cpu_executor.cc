@@ -14,7 +14,6 @@
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
 #include "engine/exec/step_updates.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/elementwise.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/round_gradients.h"
@@ -23,6 +22,7 @@
 #include "engine/memory/planes.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/device_state.h"
 
 namespace penstock {
@@ -42,7 +42,7 @@ class CpuExecutor final : public Executor {
                  {.tokens_per_micro_batch = options.tokens_per_micro_batch,
                   .head_chunk_rows = options.head_chunk_rows,
                   .mlp_chunk_rows = options.mlp_chunk_rows,
-                  .kernel_scratch_bytes = CpuAttentionScratchBytes(options.threads)},
+                  .kernel_scratch_bytes = CpuKernelScratchBytes(options.threads)},
                  reinterpret_cast<const float*>(rope_table_.data()), options.max_positions),
         norm_partials_(spec.num_blocks()) {}
 
@@ -113,6 +113,7 @@ class CpuExecutor final : public Executor {
                              .out = Ptr(op.out),
                              .attention = Bytes(op.attention),
                              .mlp = Bytes(op.mlp),
+                             .saved = op.saved,
                              .scratch = Bytes(op.scratch)});
   }
 

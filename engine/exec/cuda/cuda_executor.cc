@@ -35,13 +35,13 @@
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
 #include "engine/exec/step_updates.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/rope.h"
 #include "engine/kernels/round_gradients.h"
 #include "engine/kernels/sum_of_squares.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/device_state.h"
 
 namespace penstock {
@@ -70,13 +70,13 @@ class CudaExecutor final : public Executor {
         inputs_({.tokens_per_micro_batch = options.tokens_per_micro_batch,
                  .max_positions = options.max_positions,
                  .vocab_size = spec.vocab_size}),
-        decoder_(spec, store.layout(),
-                 {.tokens_per_micro_batch = options.tokens_per_micro_batch,
-                  .head_chunk_rows = options.head_chunk_rows,
-                  .mlp_chunk_rows = options.mlp_chunk_rows,
-                  .kernel_scratch_bytes =
-                      CudaAttentionScratchBytes(options.tokens_per_micro_batch, spec.num_heads)},
-                 reinterpret_cast<const float*>(parts_.rope_table.data()), options.max_positions) {
+        decoder_(
+            spec, store.layout(),
+            {.tokens_per_micro_batch = options.tokens_per_micro_batch,
+             .head_chunk_rows = options.head_chunk_rows,
+             .mlp_chunk_rows = options.mlp_chunk_rows,
+             .kernel_scratch_bytes = CudaKernelScratchBytes(spec, options.tokens_per_micro_batch)},
+            reinterpret_cast<const float*>(parts_.rope_table.data()), options.max_positions) {
     for (const BlockLayout& block : store.layout().blocks) {
       ranges_.push_back(ParameterRanges(block));
     }
@@ -262,6 +262,7 @@ class CudaExecutor final : public Executor {
                              .out = Ptr(op.out),
                              .attention = Bytes(op.attention),
                              .mlp = Bytes(op.mlp),
+                             .saved = op.saved,
                              .scratch = Bytes(op.scratch)});
   }
 

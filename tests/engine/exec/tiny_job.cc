@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 
 #include "engine/base/check.h"
 #include "engine/base/labels.h"
-#include "engine/kernels/attention.h"
 #include "engine/memory/planes.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/train_program.h"
 #include "tests/engine/plan/plan_testing.h"
 
@@ -58,12 +59,11 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
   CutDocuments(options.cut, documents);
   const int64_t tokens = options.cut.tokens_per_micro_batch;
   const bool on_cpu = options.backend == Backend::kCpu;
-  const ProgramShape shape{
-      .micro_batches = static_cast<int32_t>(batches_.size()),
-      .tokens_per_micro_batch = tokens,
-      .element_bytes = on_cpu ? 4 : 2,
-      .kernel_scratch_bytes = on_cpu ? CpuAttentionScratchBytes(options.threads)
-                                     : CudaAttentionScratchBytes(tokens, spec.num_heads)};
+  const ProgramShape shape{.micro_batches = static_cast<int32_t>(batches_.size()),
+                           .tokens_per_micro_batch = tokens,
+                           .element_bytes = on_cpu ? 4 : 2,
+                           .kernel_scratch_bytes = on_cpu ? CpuKernelScratchBytes(options.threads)
+                                                          : CudaKernelScratchBytes(spec, tokens)};
   const Policy& policy = options.policy;
   program_ = *BuildTrainProgram(spec, layout, policy, shape);
   load_ = *BuildLoadProgram(spec, layout, policy, shape);

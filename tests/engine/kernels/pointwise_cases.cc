@@ -78,12 +78,15 @@ ParityCase SwigluCase(int64_t rows, int64_t intermediate, bool in_place) {
                                                 .intermediate = intermediate})
                             .ok());
             Floats d = in_place ? gate_up : Poisoned(gate_up.size());
+            Floats product = in_place ? dy : Poisoned(dy.size());
             EXPECT_TRUE(SwigluBackward(context, {.gate_up = in_place ? d.data() : gate_up.data(),
-                                                 .dy = dy.data(),
+                                                 .dy = in_place ? product.data() : dy.data(),
+                                                 .product = product.data(),
                                                  .d_gate_up = d.data(),
                                                  .rows = rows,
                                                  .intermediate = intermediate})
                             .ok());
+            EXPECT_TRUE(SameBits(product, y));
             return std::vector<Floats>{y, d};
           },
       .expected =

@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/labels.h"
+#include "engine/base/thread_pool.h"
 #include "engine/kernels/cross_entropy.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/rope.h"
@@ -76,6 +77,7 @@ CudaCase SwigluCase(int64_t rows, int64_t intermediate, bool in_place) {
             const DeviceBf16 device_gate_up(gate_up), device_dy(dy);
             const DeviceBf16 y(Poisoned(rows * intermediate));
             const DeviceBf16 d(in_place ? gate_up : Poisoned(gate_up.size()));
+            const DeviceBf16 product(in_place ? dy : Poisoned(dy.size()));
             EXPECT_TRUE(SwigluForward(context, {.gate_up = device_gate_up.data(),
                                                 .y = y.data(),
                                                 .rows = rows,
@@ -83,11 +85,13 @@ CudaCase SwigluCase(int64_t rows, int64_t intermediate, bool in_place) {
                             .ok());
             EXPECT_TRUE(
                 SwigluBackward(context, {.gate_up = in_place ? d.data() : device_gate_up.data(),
-                                         .dy = device_dy.data(),
+                                         .dy = in_place ? product.data() : device_dy.data(),
+                                         .product = product.data(),
                                          .d_gate_up = d.data(),
                                          .rows = rows,
                                          .intermediate = intermediate})
                     .ok());
+            EXPECT_TRUE(SameBits(product.Download(), y.Download()));
             return std::vector<Floats>{y.Download(), d.Download()};
           },
       .expected =
@@ -97,6 +101,15 @@ CudaCase SwigluCase(int64_t rows, int64_t intermediate, bool in_place) {
                 reference::SwigluBackward(ToDoubles(gate_up), ToDoubles(dy), rows, intermediate)};
           },
       .tolerances = {kBf16Bound, kBf16Bound}};
+}
+
+// What the CPU makes of it, which adds in the same order.
+Floats EmbeddingBackwardOnCpu(const EmbeddingBackwardArgs<float>& args, Floats dtable) {
+  ThreadPool pool(1);
+  EmbeddingBackwardArgs<float> with_table = args;
+  with_table.dtable = dtable.data();
+  EXPECT_TRUE(EmbeddingBackward(cpu::Context{&pool}, with_table).ok());
+  return dtable;
 }
 
 CudaCase EmbeddingCase(int64_t rows, int64_t cols, int64_t vocab, WriteMode mode) {
@@ -119,15 +132,32 @@ CudaCase EmbeddingCase(int64_t rows, int64_t cols, int64_t vocab, WriteMode mode
                                                        .cols = cols,
                                                        .vocab = vocab})
                                 .ok());
-                EXPECT_TRUE(EmbeddingBackward(context, {.ids = device_ids.data(),
-                                                        .dout = device_dout.data(),
-                                                        .dtable = dtable.data(),
-                                                        .rows = rows,
-                                                        .cols = cols,
-                                                        .vocab = vocab,
-                                                        .mode = mode})
-                                .ok());
-                return std::vector<Floats>{out.Download(), dtable.Download()};
+                const int64_t scratch_bytes = CudaEmbeddingScratchBytes(rows);
+                const DeviceFloats scratch(Poisoned(scratch_bytes / 4));
+                EmbeddingBackwardArgs<bf16> args{.ids = device_ids.data(),
+                                                 .dout = device_dout.data(),
+                                                 .dtable = dtable.data(),
+                                                 .rows = rows,
+                                                 .cols = cols,
+                                                 .vocab = vocab,
+                                                 .mode = mode,
+                                                 .scratch = scratch.data(),
+                                                 .scratch_bytes = scratch_bytes - 1};
+                EXPECT_EQ(EmbeddingBackward(context, args).ok(), rows == 0);
+                EXPECT_TRUE(rows == 0 || SameBits(dtable.Download(), start));
+                const DeviceFloats fresh(start);
+                args.dtable = fresh.data();
+                args.scratch_bytes = scratch_bytes;
+                EXPECT_TRUE(EmbeddingBackward(context, args).ok());
+                EXPECT_TRUE(SameBits(fresh.Download(), EmbeddingBackwardOnCpu({.ids = ids.data(),
+                                                                               .dout = dout.data(),
+                                                                               .dtable = nullptr,
+                                                                               .rows = rows,
+                                                                               .cols = cols,
+                                                                               .vocab = vocab,
+                                                                               .mode = mode},
+                                                                              start)));
+                return std::vector<Floats>{out.Download(), fresh.Download()};
               },
           .expected =
               [=] {
@@ -209,6 +239,10 @@ std::vector<CudaCase> PointwiseCudaCases() {
     cases.push_back(EmbeddingCase(9, 1, 1, mode));
     cases.push_back(EmbeddingCase(700, 33, 7, mode));
     cases.push_back(EmbeddingCase(65, 1096, 1000, mode));
+    // One row more than a tile of the sort, then one token for all; then two passes and three.
+    cases.push_back(EmbeddingCase(2049, 24, 1, mode));
+    cases.push_back(EmbeddingCase(6000, 40, 300, mode));
+    cases.push_back(EmbeddingCase(5000, 8, 70000, mode));
   }
   cases.push_back(CrossEntropyCase(0, 5, 1));
   cases.push_back(CrossEntropyCase(7, 1, 1));

@@ -8,12 +8,12 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
-#include "engine/kernels/attention.h"
 #include "engine/kernels/rope.h"
 #include "engine/model/layout.h"
 #include "engine/model/model_spec.h"
 #include "engine/model/rope.h"
 #include "engine/nn/decoder.h"
+#include "engine/nn/kernel_scratch.h"
 
 namespace penstock {
 namespace {
@@ -24,6 +24,17 @@ using Block = std::vector<float>;
 // Every bit set: not a number, as floats. What is read before it was written, or added to
 // instead of overwritten, spoils the result.
 constexpr std::byte kUnwritten{0xff};
+
+// Behind the bytes of a buffer: stays unwritten.
+constexpr int64_t kGuardBytes = 1024;
+
+Bytes GuardedBuffer(int64_t bytes) { return Bytes(bytes + kGuardBytes, kUnwritten); }
+
+absl::Status CheckGuard(const Bytes& buffer) {
+  const bool whole = std::all_of(buffer.end() - kGuardBytes, buffer.end(),
+                                 [](std::byte value) { return value == kUnwritten; });
+  return whole ? absl::OkStatus() : absl::InternalError("a write beyond a buffer's end");
+}
 
 Block UnwrittenBlock(int64_t size) { return Block(size, std::numeric_limits<float>::quiet_NaN()); }
 
@@ -51,7 +62,7 @@ absl::StatusOr<std::vector<Block>> ArrangeWeights(const ReferenceCase& reference
 class DecoderRun {
  public:
   DecoderRun(const ReferenceCase& reference, const ModelSpec& spec, std::vector<Block> weights,
-             int64_t head_chunk_rows);
+             const DecoderCut& cut);
 
   absl::StatusOr<DecoderResult> Run();
 
@@ -59,18 +70,24 @@ class DecoderRun {
   absl::Status Forward();
   absl::Status Logits();
   absl::Status HeadLoss();
+  // Between the passes: what `saved` does not keep.
+  void Forget();
   absl::Status Backward();
+  absl::Status CheckGuards() const;
+  // Nothing outlives an op there.
+  std::byte* FreshScratch();
   HeadLossArgs<float> HeadArgs();
 
   const ReferenceCase& reference_;
   const ModelSpec spec_;
   const ModelLayout layout_ = MakeLayout(spec_);
   const int64_t tokens_ = reference_.tokens();
+  const DecoderCut cut_;
   const int64_t head_chunk_rows_;
 
   ThreadPool pool_{1};
   cpu::Context context_{&pool_};
-  const int64_t kernel_bytes_ = CpuAttentionScratchBytes(context_.pool->size());
+  const int64_t kernel_bytes_ = CpuKernelScratchBytes(context_.pool->size());
   std::vector<float> rope_table_;
   const Decoder<float, cpu::Context> decoder_;
   MicroBatchView batch_;
@@ -84,14 +101,16 @@ class DecoderRun {
 };
 
 DecoderRun::DecoderRun(const ReferenceCase& reference, const ModelSpec& spec,
-                       std::vector<Block> weights, int64_t head_chunk_rows)
+                       std::vector<Block> weights, const DecoderCut& cut)
     : reference_(reference),
       spec_(spec),
-      head_chunk_rows_(std::min(head_chunk_rows, reference.tokens())),
+      cut_(cut),
+      head_chunk_rows_(std::min(cut.head_chunk_rows, reference.tokens())),
       rope_table_(tokens_ * spec_.head_dim),
       decoder_(spec_, layout_,
                {.tokens_per_micro_batch = tokens_,
                 .head_chunk_rows = head_chunk_rows_,
+                .mlp_chunk_rows = cut.mlp_chunk_rows,
                 .kernel_scratch_bytes = kernel_bytes_},
                rope_table_.data(), tokens_),
       weights_(std::move(weights)) {
@@ -108,11 +127,13 @@ DecoderRun::DecoderRun(const ReferenceCase& reference, const ModelSpec& spec,
   activations_.assign(spec_.num_layers + 1, UnwrittenBlock(tokens_ * spec_.hidden_size));
   d_ = UnwrittenBlock(tokens_ * spec_.hidden_size);
   attention_.assign(spec_.num_layers,
-                    Bytes(MakeAttentionTensors(spec_, tokens_, sizeof(float)).bytes, kUnwritten));
+                    GuardedBuffer(MakeAttentionTensors(spec_, tokens_, sizeof(float)).bytes));
+  const int64_t chunk_rows = MlpChunkRows(cut.mlp_chunk_rows, tokens_);
+  const int64_t mlp_rows = cut.saved == SaveLevel::kAll ? tokens_ : chunk_rows;
   mlp_.assign(spec_.num_layers,
-              Bytes(MakeMlpTensors(spec_, tokens_, sizeof(float)).bytes, kUnwritten));
-  block_scratch_.resize(MakeBlockScratch(spec_, tokens_, sizeof(float), kernel_bytes_).bytes,
-                        kUnwritten);
+              GuardedBuffer(MakeMlpTensors(spec_, mlp_rows, sizeof(float)).bytes));
+  block_scratch_ = GuardedBuffer(
+      MakeBlockScratch(spec_, tokens_, chunk_rows, sizeof(float), kernel_bytes_).bytes);
   head_scratch_.resize(MakeHeadScratch(spec_, head_chunk_rows_, sizeof(float)).bytes, kUnwritten);
 }
 
@@ -120,7 +141,9 @@ absl::StatusOr<DecoderResult> DecoderRun::Run() {
   PENSTOCK_RETURN_IF_ERROR(Forward());
   PENSTOCK_RETURN_IF_ERROR(Logits());
   PENSTOCK_RETURN_IF_ERROR(HeadLoss());
+  Forget();
   PENSTOCK_RETURN_IF_ERROR(Backward());
+  PENSTOCK_RETURN_IF_ERROR(CheckGuards());
   for (size_t b = 0; b < gradients_.size(); ++b) {
     for (const Parameter& parameter : layout_.blocks[b].parameters) {
       const float* begin = gradients_[b].data() + parameter.offset;
@@ -140,7 +163,8 @@ absl::Status DecoderRun::Forward() {
                                                .out = activations_[layer + 1].data(),
                                                .attention = attention_[layer].data(),
                                                .mlp = mlp_[layer].data(),
-                                               .scratch = block_scratch_.data()}));
+                                               .saved = cut_.saved,
+                                               .scratch = FreshScratch()}));
   }
   return absl::OkStatus();
 }
@@ -192,6 +216,28 @@ absl::Status DecoderRun::HeadLoss() {
   return absl::OkStatus();
 }
 
+void DecoderRun::Forget() {
+  const auto clear = [](std::vector<Bytes>& buffers) {
+    for (Bytes& buffer : buffers) std::fill(buffer.begin(), buffer.end(), kUnwritten);
+  };
+  if (cut_.saved != SaveLevel::kAll) clear(mlp_);
+  if (cut_.saved == SaveLevel::kInput) clear(attention_);
+}
+
+absl::Status DecoderRun::CheckGuards() const {
+  PENSTOCK_RETURN_IF_ERROR(CheckGuard(block_scratch_));
+  for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+    PENSTOCK_RETURN_IF_ERROR(CheckGuard(attention_[layer]));
+    PENSTOCK_RETURN_IF_ERROR(CheckGuard(mlp_[layer]));
+  }
+  return absl::OkStatus();
+}
+
+std::byte* DecoderRun::FreshScratch() {
+  std::fill(block_scratch_.begin(), block_scratch_.end() - kGuardBytes, kUnwritten);
+  return block_scratch_.data();
+}
+
 absl::Status DecoderRun::Backward() {
   for (int64_t layer = spec_.num_layers - 1; layer >= 0; --layer) {
     PENSTOCK_RETURN_IF_ERROR(decoder_.Backward(context_, layer, batch_,
@@ -199,24 +245,25 @@ absl::Status DecoderRun::Backward() {
                                                 .in = activations_[layer].data(),
                                                 .attention = attention_[layer].data(),
                                                 .mlp = mlp_[layer].data(),
-                                                .saved = SaveLevel::kAll,
+                                                .saved = cut_.saved,
                                                 .d = d_.data(),
                                                 .gradients = gradients_[layer + 1].data(),
                                                 .mode = WriteMode::kOverwrite,
-                                                .scratch = block_scratch_.data()}));
+                                                .scratch = FreshScratch()}));
   }
   // The head has written its part of a tied table's gradient.
   return decoder_.EmbedBackward(context_, batch_, d_.data(), gradients_[0].data(),
-                                spec_.tied() ? WriteMode::kAdd : WriteMode::kOverwrite);
+                                spec_.tied() ? WriteMode::kAdd : WriteMode::kOverwrite,
+                                FreshScratch());
 }
 
 }  // namespace
 
-absl::StatusOr<DecoderResult> RunDecoder(const ReferenceCase& reference, int64_t head_chunk_rows) {
+absl::StatusOr<DecoderResult> RunDecoder(const ReferenceCase& reference, const DecoderCut& cut) {
   PENSTOCK_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelConfig(reference.config_json));
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<Block> weights,
                             ArrangeWeights(reference, MakeLayout(spec)));
-  return DecoderRun(reference, spec, std::move(weights), head_chunk_rows).Run();
+  return DecoderRun(reference, spec, std::move(weights), cut).Run();
 }
 
 }  // namespace penstock

@@ -26,7 +26,8 @@ class ReferenceTest : public testing::TestWithParam<std::string> {
     absl::StatusOr<ReferenceCase> loaded = LoadReferenceCase(GetParam());
     ASSERT_TRUE(loaded.ok()) << loaded.status();
     reference_ = *std::move(loaded);
-    absl::StatusOr<DecoderResult> result = RunDecoder(reference_, kHeadChunkRows);
+    absl::StatusOr<DecoderResult> result =
+        RunDecoder(reference_, {.head_chunk_rows = kHeadChunkRows});
     ASSERT_TRUE(result.ok()) << result.status();
     result_ = *std::move(result);
   }

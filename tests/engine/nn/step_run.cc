@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
-#include "engine/kernels/attention.h"
 #include "engine/memory/planes.h"
+#include "engine/nn/kernel_scratch.h"
 #include "engine/plan/train_program.h"
 #include "engine/train/import.h"
 #include "engine/train/model_directory.h"
@@ -84,7 +84,7 @@ absl::Status StepRun::BuildExecutor(const StepVariant& variant) {
       BuildTrainProgram(spec_, store_->layout(), variant.policy,
                         {.micro_batches = static_cast<int32_t>(batches_.size()),
                          .tokens_per_micro_batch = tokens,
-                         .kernel_scratch_bytes = CpuAttentionScratchBytes(variant.threads)}));
+                         .kernel_scratch_bytes = CpuKernelScratchBytes(variant.threads)}));
   PENSTOCK_ASSIGN_OR_RETURN(executor_,
                             CreateCpuExecutor(spec_, *store_,
                                               {.tokens_per_micro_batch = tokens,
