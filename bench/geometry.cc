@@ -21,6 +21,7 @@ constexpr Geometry kGeometries[] = {
     {"qwen2.5-1.5b", 1536, 8960, 28, 12, 2, 128, 151936, HeadWeights::kTiedToEmbedding},
     {"qwen2.5-3b", 2048, 11008, 36, 16, 2, 128, 151936, HeadWeights::kTiedToEmbedding},
     {"qwen2.5-7b", 3584, 18944, 28, 28, 4, 128, 152064, HeadWeights::kSeparate},
+    {"qwen2.5-14b", 5120, 13824, 48, 40, 8, 128, 152064, HeadWeights::kSeparate},
 };
 
 ModelSpec SpecOf(const Geometry& geometry) {

@@ -5,12 +5,16 @@
 //
 // Every token is real: sequences fill the micro-batches, no padding. The first step pays for
 // searches and first touches and is not counted; step_seconds is the median of the others, of
-// which each includes the optimizer. The policy is what the flags say, for no planner is asked.
+// which each includes the optimizer. The policy is what the flags (step_flags.h) say, for no
+// planner is asked.
+#include <sys/resource.h>
+
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
-#include <map>
+#include <fstream>
+#include <memory>
 #include <random>
 #include <span>
 #include <string>
@@ -18,11 +22,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "bench/geometry.h"
+#include "bench/step_flags.h"
+#include "bench/step_timeline.h"
 #include "engine/base/labels.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
@@ -40,60 +43,13 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr double kH100Bf16Flops = 989e12;  // datasheet, dense
-
-struct Flags {
-  std::string geometry = "qwen2.5-0.5b", save = "input", commit = "unknown";
-  int64_t micro_batches = 1, micro_batch_tokens = 16384, sequence_length = 1024, steps = 4;
-  int64_t slots = 2, threads = 0, head_chunk_rows = 2048;
-};
-
-absl::Status ParseFlags(int argc, char** argv, Flags& flags) {
-  const std::map<std::string, std::string*> texts = {
-      {"geometry", &flags.geometry}, {"save", &flags.save}, {"commit", &flags.commit}};
-  const std::map<std::string, int64_t*> numbers = {
-      {"micro_batches", &flags.micro_batches},
-      {"micro_batch_tokens", &flags.micro_batch_tokens},
-      {"sequence_length", &flags.sequence_length},
-      {"steps", &flags.steps},
-      {"slots", &flags.slots},
-      {"threads", &flags.threads},
-      {"head_chunk_rows", &flags.head_chunk_rows}};
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    const size_t equals = word.find('=');
-    const std::string name = absl::StartsWith(word, "--") && equals != std::string::npos
-                                 ? word.substr(2, equals - 2)
-                                 : std::string();
-    const std::string value = name.empty() ? std::string() : word.substr(equals + 1);
-    if (const auto text = texts.find(name); text != texts.end()) {
-      *text->second = value;
-    } else if (const auto number = numbers.find(name);
-               number == numbers.end() || !absl::SimpleAtoi(value, number->second) ||
-               *number->second < 1 || *number->second > (int64_t{1} << 24)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "cannot use ", word, ": wanted --name=value, numbers from 1 to ", int64_t{1} << 24));
-    }
-  }
-  if (flags.micro_batch_tokens % flags.sequence_length != 0 || flags.steps < 2) {
-    return absl::InvalidArgumentError(
-        "micro_batch_tokens must be a multiple of sequence_length, and steps at least 2");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<SaveLevel> ParseSaveLevel(const std::string& name) {
-  if (name == "all") return SaveLevel::kAll;
-  if (name == "attention") return SaveLevel::kAttention;
-  if (name == "input") return SaveLevel::kInput;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--save=", name, ": wanted all, attention or input"));
-}
+constexpr double kGib = 1024.0 * 1024 * 1024;
 
 // One micro-batch; all of a step's are views of it, since their contents do not matter.
 struct Batch {
   std::vector<int32_t> ids, positions, labels, starts;
 
-  Batch(const Flags& flags, int64_t vocab) : starts{0} {
+  Batch(const StepFlags& flags, int64_t vocab) : starts{0} {
     std::mt19937 random(1);
     for (int64_t i = 0; i < flags.micro_batch_tokens; ++i) {
       ids.push_back(static_cast<int32_t>(random() % vocab));
@@ -121,21 +77,13 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-nlohmann::json ByLane(const std::array<double, kLaneCount>& seconds) {
-  nlohmann::json object;
-  for (int lane = 0; lane < kLaneCount; ++lane) {
-    object[LaneName(static_cast<Lane>(lane))] = seconds[lane];
-  }
-  return object;
-}
-
 struct Measured {
   std::vector<double> seconds;  // by step, the first left out
   StepResult last;
   double first_loss = 0;
 };
 
-absl::StatusOr<Measured> RunSteps(const Flags& flags, const StepProgram& program,
+absl::StatusOr<Measured> RunSteps(const StepFlags& flags, const StepProgram& program,
                                   Executor& executor, const Batch& batch) {
   const std::vector<MicroBatchView> views(flags.micro_batches, batch.view());
   const StepInput input{.micro_batches = views,
@@ -160,165 +108,191 @@ absl::StatusOr<Measured> RunSteps(const Flags& flags, const StepProgram& program
   return measured;
 }
 
-// A time in which the compute lane did nothing.
-struct Gap {
-  int64_t start_ns, end_ns;
-  std::string until;  // the compute op that ended it, or the end of the step
+int64_t PeakHostBytes() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss * 1024;
+}
+
+std::string FirstLine(const char* path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// Everything that a run needs, in the order in which it is made.
+struct Setup {
+  ModelSpec spec;
+  ModelLayout layout;
+  Policy policy;
+  int threads = 0;
+  std::unique_ptr<HostStore> store;
+  StepProgram load, train, settle;
+  std::unique_ptr<Executor> executor;
+  double seconds = 0;
 };
 
-// The gaps of the last step, from its start to the end of its last op.
-std::vector<Gap> ComputeGaps(const StepProgram& program, std::span<const OpTime> timeline) {
-  std::vector<Gap> gaps;
-  int64_t busy_until = 0, end = 0;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    end = std::max(end, timeline[i].end_ns);
-    if (program.ops[i].lane != Lane::kCompute) continue;
-    if (timeline[i].start_ns > busy_until) {
-      gaps.push_back(
-          {busy_until, timeline[i].start_ns, OpText(program, OpId{static_cast<int32_t>(i)})});
-    }
-    busy_until = timeline[i].end_ns;
-  }
-  if (end > busy_until) gaps.push_back({busy_until, end, "end of the step"});
-  return gaps;
-}
-
-nlohmann::json LongestGaps(std::vector<Gap> gaps) {
-  constexpr size_t kShown = 5;
-  std::sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) {
-    return a.end_ns - a.start_ns > b.end_ns - b.start_ns;
-  });
-  nlohmann::json shown = nlohmann::json::array();
-  for (size_t i = 0; i < std::min(kShown, gaps.size()); ++i) {
-    shown.push_back({{"seconds", static_cast<double>(gaps[i].end_ns - gaps[i].start_ns) * 1e-9},
-                     {"until", gaps[i].until}});
-  }
-  return shown;
-}
-
-// By lane: how long it was busy while the compute lane was not. What "compute" names is the
-// length of its gaps.
-nlohmann::json ExposedSeconds(const StepProgram& program, std::span<const OpTime> timeline) {
-  std::array<double, kLaneCount> seconds = {};
-  for (const Gap& gap : ComputeGaps(program, timeline)) {
-    seconds[static_cast<int>(Lane::kCompute)] +=
-        static_cast<double>(gap.end_ns - gap.start_ns) * 1e-9;
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-      const int64_t begin = std::max(gap.start_ns, timeline[i].start_ns);
-      const int64_t end = std::min(gap.end_ns, timeline[i].end_ns);
-      if (end > begin) {
-        seconds[static_cast<int>(program.ops[i].lane)] += static_cast<double>(end - begin) * 1e-9;
-      }
-    }
-  }
-  return ByLane(seconds);
-}
-
-// Seconds by kind of op.
-std::map<std::string, double> SecondsByOp(const StepProgram& program, const Executor& executor) {
-  std::map<std::string, double> seconds;
-  for (size_t i = 0; i < program.ops.size(); ++i) {
-    const OpTime& time = executor.timeline()[i];
-    // "%7 compute forward_block ..."
-    const std::vector<std::string> words =
-        absl::StrSplit(OpText(program, OpId{static_cast<int32_t>(i)}), ' ');
-    seconds[words.at(2)] += static_cast<double>(time.end_ns - time.start_ns) * 1e-9;
-  }
-  return seconds;
-}
-
-absl::StatusOr<nlohmann::json> RunBenchmark(const Flags& flags) {
-  const Clock::time_point start = Clock::now();
-  PENSTOCK_ASSIGN_OR_RETURN(const ModelSpec spec, FindGeometry(flags.geometry));
-  PENSTOCK_ASSIGN_OR_RETURN(const SaveLevel level, ParseSaveLevel(flags.save));
-  const ModelLayout layout = MakeLayout(spec);
-  const int threads = flags.threads > 0 ? static_cast<int>(flags.threads)
-                                        : static_cast<int>(std::thread::hardware_concurrency());
-  const int64_t bytes =
-      HostStore::BytesNeeded(layout, OptimizerState::kFloat32, GradientPlane::kFloat32);
+absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const Setup& setup) {
+  const GradientPlane plane = setup.policy.gradient_type == GradientType::kBfloat16
+                                  ? GradientPlane::kBfloat16
+                                  : GradientPlane::kFloat32;
+  const int64_t bytes = HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane) +
+                        setup.train.host_arena_bytes;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
   if (bytes > limit.usable_bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat("the host store needs ", bytes, " bytes, ",
-                                                     limit.source, " has ", limit.usable_bytes));
+    return absl::ResourceExhaustedError(absl::StrCat("host store and saved tensors need ", bytes,
+                                                     " bytes, ", limit.source, " has ",
+                                                     limit.usable_bytes));
   }
-  PENSTOCK_ASSIGN_OR_RETURN(const auto store, HostStore::Create(layout, OptimizerState::kFloat32,
-                                                                GradientPlane::kFloat32));
+  return HostStore::Create(setup.layout, OptimizerState::kFloat32, plane);
+}
+
+absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
+  const ProgramShape shape{
+      .micro_batches = static_cast<int32_t>(flags.micro_batches),
+      .tokens_per_micro_batch = flags.micro_batch_tokens,
+      .element_bytes = 2,
+      .kernel_scratch_bytes = CudaKernelScratchBytes(setup.spec, flags.micro_batch_tokens),
+      .arena_budget_bytes = static_cast<int64_t>(flags.device_cap_gib * kGib)};
+  PENSTOCK_ASSIGN_OR_RETURN(setup.train,
+                            BuildTrainProgram(setup.spec, setup.layout, setup.policy, shape));
+  PENSTOCK_ASSIGN_OR_RETURN(setup.load,
+                            BuildLoadProgram(setup.spec, setup.layout, setup.policy, shape));
+  PENSTOCK_ASSIGN_OR_RETURN(setup.settle, BuildSettleProgram(setup.spec, setup.layout, setup.policy,
+                                                             shape, SettleGoal::kReadStore));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Setup> MakeSetup(const StepFlags& flags) {
+  const Clock::time_point start = Clock::now();
+  Setup setup;
+  PENSTOCK_ASSIGN_OR_RETURN(setup.spec, FindGeometry(flags.geometry));
+  setup.layout = MakeLayout(setup.spec);
+  setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
+                                    : static_cast<int>(std::thread::hardware_concurrency());
+  PENSTOCK_ASSIGN_OR_RETURN(setup.policy, PolicyOf(flags, setup.spec));
+  PENSTOCK_RETURN_IF_ERROR(MakePrograms(flags, setup));
+  PENSTOCK_ASSIGN_OR_RETURN(setup.store, MakeStore(setup));
   {
-    ThreadPool pool(threads);
-    InitializeWeights(spec, /*seed=*/1, *store, pool);
+    ThreadPool pool(setup.threads);
+    InitializeWeights(setup.spec, /*seed=*/1, *setup.store, pool);
   }
-  const Policy policy{.saving = {.level = level},
-                      .decoder_slots = static_cast<int>(flags.slots),
-                      .head_chunk_rows = flags.head_chunk_rows};
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const StepProgram program,
-      BuildTrainProgram(
-          spec, layout, policy,
-          {.micro_batches = static_cast<int32_t>(flags.micro_batches),
-           .tokens_per_micro_batch = flags.micro_batch_tokens,
-           .element_bytes = 2,
-           .kernel_scratch_bytes = CudaKernelScratchBytes(spec, flags.micro_batch_tokens)}));
-  PENSTOCK_ASSIGN_OR_RETURN(const auto executor,
-                            CreateCudaExecutor(spec, *store,
+  PENSTOCK_ASSIGN_OR_RETURN(setup.executor,
+                            CreateCudaExecutor(setup.spec, *setup.store,
                                                {.tokens_per_micro_batch = flags.micro_batch_tokens,
                                                 .max_positions = flags.sequence_length,
                                                 .head_chunk_rows = flags.head_chunk_rows,
-                                                .arena_bytes = program.arena_bytes,
-                                                .threads = threads}));
-  PENSTOCK_RETURN_IF_ERROR(executor->Prepare(program));
-  const double setup_seconds = SecondsSince(start);
-  const Batch batch(flags, spec.vocab_size);
-  PENSTOCK_ASSIGN_OR_RETURN(Measured measured, RunSteps(flags, program, *executor, batch));
+                                                .mlp_chunk_rows = flags.mlp_chunk_rows,
+                                                .arena_bytes = setup.train.arena_bytes,
+                                                .host_arena_bytes = setup.train.host_arena_bytes,
+                                                .threads = setup.threads}));
+  StepResult unused;
+  for (const StepProgram* program : {&setup.load, &setup.settle, &setup.train}) {
+    PENSTOCK_RETURN_IF_ERROR(setup.executor->Prepare(*program));
+  }
+  PENSTOCK_RETURN_IF_ERROR(setup.executor->Run(setup.load, {}, unused));
+  setup.seconds = SecondsSince(start);
+  return setup;
+}
+
+// Random weights know nothing: each of V tokens is as likely as any other.
+absl::Status CheckFirstLoss(double loss, int64_t vocab) {
+  const double expected = std::log(static_cast<double>(vocab));
+  if (std::abs(loss - expected) < 0.1 * expected) return absl::OkStatus();
+  return absl::InternalError(
+      absl::StrCat("the first loss is ", loss, ", wanted about ", expected, "; the step is wrong"));
+}
+
+nlohmann::json PolicyJson(const StepFlags& flags) {
+  return {{"save", flags.save},
+          {"save_place", flags.save_place},
+          {"save_all_layers", flags.save_all_layers},
+          {"update", flags.update},
+          {"gradients", flags.gradients},
+          {"micro_batches_per_round", flags.round},
+          {"slots", flags.slots},
+          {"head_chunk_rows", flags.head_chunk_rows},
+          {"mlp_chunk_rows", flags.mlp_chunk_rows},
+          {"device_weights_layers", flags.device_weights},
+          {"device_gradients_layers", flags.device_gradients},
+          {"device_state_blocks", flags.device_state}};
+}
+
+nlohmann::json MachineJson() {
+  const auto devices = ListGpuDevices();
+  return {{"card", devices.empty() ? "none" : devices.front().name},
+          {"device_memory_bytes", devices.empty() ? 0 : devices.front().memory_bytes},
+          {"driver", FirstLine("/proc/driver/nvidia/version")},
+          {"toolkit", CudaToolkitName()},
+          {"host_cores", std::thread::hardware_concurrency()}};
+}
+
+nlohmann::json MemoryJson(const Setup& setup, const StepFlags& flags, int64_t free_before,
+                          int64_t free_after) {
+  const double parameters = static_cast<double>(setup.layout.parameter_count);
+  const int64_t host_bytes = setup.store->bytes() + setup.train.host_arena_bytes;
+  return {{"parameters", setup.layout.parameter_count},
+          {"device_cap_gib", flags.device_cap_gib},
+          {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
+          {"device_peak_gib", static_cast<double>(free_before - free_after) / kGib},
+          {"host_planned_bytes", host_bytes},
+          {"host_peak_bytes", PeakHostBytes()},
+          {"host_bytes_per_param", static_cast<double>(host_bytes) / parameters}};
+}
+
+absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t free_before, OpenGpu(/*uuid=*/""));
+  PENSTOCK_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(flags));
+  const Batch batch(flags, setup.spec.vocab_size);
+  PENSTOCK_ASSIGN_OR_RETURN(Measured measured,
+                            RunSteps(flags, setup.train, *setup.executor, batch));
+  PENSTOCK_RETURN_IF_ERROR(CheckFirstLoss(measured.first_loss, setup.spec.vocab_size));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t free_after, OpenGpu(/*uuid=*/""));
+  nlohmann::json report = MemoryJson(setup, flags, free_before, free_after);
   std::sort(measured.seconds.begin(), measured.seconds.end());
   const double step_seconds = measured.seconds[measured.seconds.size() / 2];
   const int64_t tokens = flags.micro_batches * flags.micro_batch_tokens;
   const double rate = static_cast<double>(tokens) / step_seconds;
-  const double flops = TrainFlopsPerToken(spec, flags.sequence_length);
-  const auto devices = ListGpuDevices();
-  return nlohmann::json{
-      {"geometry", flags.geometry},
-      {"parameters", layout.parameter_count},
-      {"tokens_per_step", tokens},
-      {"micro_batches", flags.micro_batches},
-      {"sequence_length", flags.sequence_length},
-      {"real_tokens_per_second", rate},
-      {"step_seconds", step_seconds},
-      {"fastest_step_seconds", measured.seconds.front()},
-      {"slowest_step_seconds", measured.seconds.back()},
-      {"model_tflops", rate * flops * 1e-12},
-      {"mfu_datasheet", rate * flops / kH100Bf16Flops},
-      {"busy_seconds_by_lane", ByLane(measured.last.busy_seconds)},
-      {"exposed_seconds_by_lane", ExposedSeconds(program, executor->timeline())},
-      {"longest_compute_gaps", LongestGaps(ComputeGaps(program, executor->timeline()))},
-      {"seconds_by_op", SecondsByOp(program, *executor)},
-      {"setup_seconds", setup_seconds},
-      {"device_arena_bytes", program.arena_bytes},
-      {"host_store_bytes", bytes},
-      {"host_bytes_per_param",
-       static_cast<double>(bytes) / static_cast<double>(layout.parameter_count)},
-      {"policy", absl::StrCat("layer-major, save ", flags.save, ", ", flags.slots, " slots, ",
-                              flags.head_chunk_rows, " logit rows")},
-      {"first_loss", measured.first_loss},
-      {"last_loss", measured.last.loss_sum / static_cast<double>(measured.last.labelled_tokens)},
-      {"grad_norm", measured.last.decision.grad_norm},
-      {"card", devices.empty() ? "none" : devices.front().name},
-      {"toolkit", CudaToolkitName()},
-      {"host_threads", threads},
-      {"commit", flags.commit}};
+  const double flops = TrainFlopsPerToken(setup.spec, flags.sequence_length);
+  const std::span<const OpTime> timeline = setup.executor->timeline();
+  report.update(MachineJson());
+  report.update(
+      {{"geometry", flags.geometry},
+       {"tokens_per_step", tokens},
+       {"micro_batches", flags.micro_batches},
+       {"sequence_length", flags.sequence_length},
+       {"real_tokens_per_second", rate},
+       {"step_seconds", step_seconds},
+       {"fastest_step_seconds", measured.seconds.front()},
+       {"slowest_step_seconds", measured.seconds.back()},
+       {"model_tflops", rate * flops * 1e-12},
+       {"mfu_datasheet", rate * flops / kH100Bf16Flops},
+       {"busy_seconds_by_lane", ByLane(measured.last.busy_seconds)},
+       {"exposed_seconds_by_lane", ExposedSeconds(setup.train, timeline)},
+       {"longest_compute_gaps", LongestGaps(setup.train, timeline)},
+       {"seconds_by_op", SecondsByOp(setup.train, timeline)},
+       {"link_gb_per_second", LinkGigabytesPerSecond(setup.train, setup.layout, timeline)},
+       {"setup_seconds", setup.seconds},
+       {"policy", PolicyJson(flags)},
+       {"first_loss", measured.first_loss},
+       {"last_loss", measured.last.loss_sum / static_cast<double>(measured.last.labelled_tokens)},
+       {"grad_norm", measured.last.decision.grad_norm},
+       {"host_threads", setup.threads},
+       {"commit", flags.commit},
+       {"date", flags.date}});
+  return report;
 }
 
 int Main(int argc, char** argv) {
-  Flags flags;
-  absl::Status status = ParseFlags(argc, argv, flags);
-  if (status.ok()) {
-    const absl::StatusOr<nlohmann::json> report = RunBenchmark(flags);
-    if (report.ok()) {
-      std::printf("%s\n", report->dump(2).c_str());
-      return 0;
-    }
-    status = report.status();
+  const absl::StatusOr<StepFlags> flags = ParseStepFlags(argc, argv);
+  const absl::StatusOr<nlohmann::json> report =
+      flags.ok() ? RunBenchmark(*flags) : absl::StatusOr<nlohmann::json>(flags.status());
+  if (report.ok()) {
+    std::printf("%s\n", report->dump(2).c_str());
+    return 0;
   }
-  std::fprintf(stderr, "penstock_bench: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "penstock_bench: %s\n", std::string(report.status().message()).c_str());
   return 1;
 }
 

@@ -12,7 +12,7 @@ namespace penstock {
 namespace {
 
 // Both are fp32; sums over rows are rounded once a chunk.
-constexpr double kGradientBound = 1e-6;
+constexpr double kGradientBound = 2e-6;
 // BLAS may sum a row in another order where there are fewer of them.
 constexpr double kLogitsBound = 1e-6;
 

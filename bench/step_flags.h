@@ -1,0 +1,39 @@
+// The command line of penstock_bench, and the policy that it describes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "engine/model/model_spec.h"
+#include "engine/plan/policy.h"
+
+namespace penstock {
+
+struct StepFlags {
+  std::string geometry = "qwen2.5-0.5b";
+  int64_t micro_batches = 1, micro_batch_tokens = 16384, sequence_length = 1024, steps = 4;
+  int64_t threads = 0;  // 0: all cores
+
+  std::string save = "input";         // all, attention, input
+  std::string save_place = "device";  // device, host
+  std::string update = "next";        // next: hidden under the next step's forward; end
+  std::string gradients = "bf16";     // bf16, fp32
+  int64_t round = 0;                  // micro-batches a round, 0: all
+  int64_t slots = 2, head_chunk_rows = 2048, mlp_chunk_rows = 0;
+  // Decoder layers, from the first, whose weights, gradient sums or optimizer state stay on the
+  // device. `device_state` counts blocks: the embedding is the first, the head the last.
+  int64_t device_weights = 0, device_gradients = 0, device_state = 0;
+  // Layers, from the last, that save everything whatever `save` says.
+  int64_t save_all_layers = 0;
+  double device_cap_gib = 0;  // 0: none
+
+  std::string commit = "unknown", date = "unknown";
+};
+
+// InvalidArgument naming the word that cannot be used.
+absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv);
+
+absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec);
+
+}  // namespace penstock

@@ -1,0 +1,122 @@
+#include "bench/step_timeline.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+
+namespace penstock {
+namespace {
+
+// A time in which the compute lane did nothing.
+struct Gap {
+  int64_t start_ns, end_ns;
+  std::string until;  // the compute op that ended it, or the end of the step
+};
+
+// The gaps of the last step, from its start to the end of its last op.
+std::vector<Gap> ComputeGaps(const StepProgram& program, std::span<const OpTime> timeline) {
+  std::vector<Gap> gaps;
+  int64_t busy_until = 0, end = 0;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    end = std::max(end, timeline[i].end_ns);
+    if (program.ops[i].lane != Lane::kCompute) continue;
+    if (timeline[i].start_ns > busy_until) {
+      gaps.push_back(
+          {busy_until, timeline[i].start_ns, OpText(program, OpId{static_cast<int32_t>(i)})});
+    }
+    busy_until = timeline[i].end_ns;
+  }
+  if (end > busy_until) gaps.push_back({busy_until, end, "end of the step"});
+  return gaps;
+}
+
+int64_t LinkBytes(const FetchWeights& op, const StepProgram&, const ModelLayout& layout) {
+  return layout.blocks[Index(op.block)].size * 2;
+}
+int64_t LinkBytes(const StoreGradients& op, const StepProgram& program, const ModelLayout& layout) {
+  return layout.blocks[Index(op.block)].size * GradientBytesPerElement(program.gradient_type);
+}
+int64_t LinkBytes(const StoreSaved& op, const StepProgram& program, const ModelLayout&) {
+  return program.buffer(op.host).bytes;
+}
+int64_t LinkBytes(const FetchSaved& op, const StepProgram& program, const ModelLayout&) {
+  return program.buffer(op.host).bytes;
+}
+template <typename Op>
+int64_t LinkBytes(const Op&, const StepProgram&, const ModelLayout&) {
+  return 0;
+}
+
+}  // namespace
+
+nlohmann::json ByLane(const std::array<double, kLaneCount>& seconds) {
+  nlohmann::json object;
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    object[LaneName(static_cast<Lane>(lane))] = seconds[lane];
+  }
+  return object;
+}
+
+nlohmann::json LongestGaps(const StepProgram& program, std::span<const OpTime> timeline) {
+  constexpr size_t kShown = 5;
+  std::vector<Gap> gaps = ComputeGaps(program, timeline);
+  std::sort(gaps.begin(), gaps.end(), [](const Gap& a, const Gap& b) {
+    return a.end_ns - a.start_ns > b.end_ns - b.start_ns;
+  });
+  nlohmann::json shown = nlohmann::json::array();
+  for (size_t i = 0; i < std::min(kShown, gaps.size()); ++i) {
+    shown.push_back({{"seconds", static_cast<double>(gaps[i].end_ns - gaps[i].start_ns) * 1e-9},
+                     {"until", gaps[i].until}});
+  }
+  return shown;
+}
+
+nlohmann::json ExposedSeconds(const StepProgram& program, std::span<const OpTime> timeline) {
+  std::array<double, kLaneCount> seconds = {};
+  for (const Gap& gap : ComputeGaps(program, timeline)) {
+    seconds[static_cast<int>(Lane::kCompute)] +=
+        static_cast<double>(gap.end_ns - gap.start_ns) * 1e-9;
+    for (size_t i = 0; i < program.ops.size(); ++i) {
+      const int64_t begin = std::max(gap.start_ns, timeline[i].start_ns);
+      const int64_t end = std::min(gap.end_ns, timeline[i].end_ns);
+      if (end > begin) {
+        seconds[static_cast<int>(program.ops[i].lane)] += static_cast<double>(end - begin) * 1e-9;
+      }
+    }
+  }
+  return ByLane(seconds);
+}
+
+nlohmann::json SecondsByOp(const StepProgram& program, std::span<const OpTime> timeline) {
+  std::map<std::string, double> seconds;
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const OpTime& time = timeline[i];
+    // "%7 compute forward_block ..."
+    const std::vector<std::string> words =
+        absl::StrSplit(OpText(program, OpId{static_cast<int32_t>(i)}), ' ');
+    seconds[words.at(2)] += static_cast<double>(time.end_ns - time.start_ns) * 1e-9;
+  }
+  return seconds;
+}
+
+nlohmann::json LinkGigabytesPerSecond(const StepProgram& program, const ModelLayout& layout,
+                                      std::span<const OpTime> timeline) {
+  std::array<double, kLaneCount> bytes = {}, seconds = {};
+  for (size_t i = 0; i < program.ops.size(); ++i) {
+    const int lane = static_cast<int>(program.ops[i].lane);
+    bytes[lane] += static_cast<double>(std::visit(
+        [&](const auto& op) { return LinkBytes(op, program, layout); }, program.ops[i].body));
+    seconds[lane] += static_cast<double>(timeline[i].end_ns - timeline[i].start_ns) * 1e-9;
+  }
+  nlohmann::json rates;
+  for (Lane lane : {Lane::kCopyIn, Lane::kCopyOut}) {
+    const auto index = static_cast<int>(lane);
+    rates[LaneName(lane)] = seconds[index] > 0 ? bytes[index] / seconds[index] * 1e-9 : 0.0;
+  }
+  return rates;
+}
+
+}  // namespace penstock
