@@ -40,6 +40,10 @@ function(penstock_binary NAME)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${NAME} ${ARG_SRCS})
   target_link_libraries(${NAME} PRIVATE penstock_flags ${ARG_DEPS})
+  # For tools/bundle. RPATH rather than RUNPATH, since it also serves the libraries of libraries.
+  set_target_properties(${NAME} PROPERTIES
+    BUILD_RPATH "$ORIGIN/../lib" INSTALL_RPATH "$ORIGIN/../lib")
+  target_link_options(${NAME} PRIVATE LINKER:--disable-new-dtags)
 endfunction()
 
 # penstock_test(NAME LABELS unit SRCS x_test.cc DEPS y [TIMEOUT 120]): one ctest entry for one
