@@ -10,14 +10,18 @@
 //
 // Decay spares norms and biases: the caller passes those ranges with weight_decay = 0.
 //
+// Gradients are f32 or bf16; one in bf16 gives the bits that its f32 value gives.
+//
 // Shapes    hi, lo, m, v, gradient [count].
-// Numerics  the same bits with every CpuIsa.
-// Needs     no alignment of the pointers.
+// Numerics  the same bits with every CpuIsa and on CUDA; which NaN comes out of two is not
+//           promised, only that one does.
+// Needs     no alignment of the pointers; CUDA is at its best with 16 bytes.
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "engine/base/bf16.h"
 #include "engine/kernels/context.h"
 #include "engine/kernels/cpu_isa.h"
 
@@ -28,7 +32,9 @@ struct AdamWArgs {
   int16_t* lo;
   float* m;
   float* v;
-  const float* gradient;
+  // The one that is not null.
+  const float* gradient = nullptr;
+  const bf16* gradient_bf16 = nullptr;
   int64_t count;
   double learning_rate, beta1, beta2, epsilon, weight_decay;
   float gradient_scale;     // clipping and averaging; 1 for none
@@ -37,6 +43,7 @@ struct AdamWArgs {
 };
 
 absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args);
+absl::Status AdamW(const cuda::Context& context, const AdamWArgs& args);
 
 // The same with a given instruction set, for tests and benchmarks.
 // REQUIRES: the machine has it (isa <= BestCpuIsa()).

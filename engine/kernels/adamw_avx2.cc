@@ -26,13 +26,21 @@ PENSTOCK_TARGET_AVX2 inline void StorePlane(void* to, __m256i value) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), value);
 }
 
+PENSTOCK_TARGET_AVX2 inline __m256 LoadGradient(const float* from) { return _mm256_loadu_ps(from); }
+PENSTOCK_TARGET_AVX2 inline __m256 LoadGradient(const bf16* from) {
+  const __m128i raw = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(raw), 16));
+}
+
 // Updates m and v; returns the bits of the new w.
-PENSTOCK_TARGET_AVX2 inline __m256i UpdateEight(const Vectors& s, const Range& range, int64_t i) {
+template <typename Gradient>
+PENSTOCK_TARGET_AVX2 inline __m256i UpdateEight(const Vectors& s, const Range<Gradient>& range,
+                                                int64_t i) {
   const __m128i hi = _mm_loadu_si128(reinterpret_cast<const __m128i*>(range.hi + i));
   const __m128i lo = _mm_loadu_si128(reinterpret_cast<const __m128i*>(range.lo + i));
   const __m256i joined =
       _mm256_add_epi32(_mm256_slli_epi32(_mm256_cvtepu16_epi32(hi), 16), _mm256_cvtepi16_epi32(lo));
-  const __m256 g = _mm256_mul_ps(_mm256_loadu_ps(range.gradient + i), s.gradient_scale);
+  const __m256 g = _mm256_mul_ps(LoadGradient(range.gradient + i), s.gradient_scale);
   __m256 w = _mm256_mul_ps(_mm256_castsi256_ps(joined), s.keep);
   __m256 m = _mm256_loadu_ps(range.m + i);
   const __m256 base = _mm256_blendv_ps(m, g, s.m_base_is_gradient);
@@ -52,7 +60,8 @@ PENSTOCK_TARGET_AVX2 inline __m256i PackLowHalves(__m256i first, __m256i second)
   return _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0b11011000);
 }
 
-PENSTOCK_TARGET_AVX2 int64_t UpdateWhole(const Vectors& s, const Range& range) {
+template <typename Gradient>
+PENSTOCK_TARGET_AVX2 int64_t UpdateWhole(const Vectors& s, const Range<Gradient>& range) {
   const __m256i half = _mm256_set1_epi32(0x8000);
   const __m256i low_mask = _mm256_set1_epi32(0xFFFF);
   int64_t i = 0;
@@ -69,10 +78,14 @@ PENSTOCK_TARGET_AVX2 int64_t UpdateWhole(const Vectors& s, const Range& range) {
 
 }  // namespace
 
-PENSTOCK_TARGET_AVX2 void UpdateAvx2(const Scalars& scalars, const Range& range) {
+template <typename Gradient>
+PENSTOCK_TARGET_AVX2 void UpdateAvx2(const Scalars& scalars, const Range<Gradient>& range) {
   const Vectors vectors(scalars);
   int64_t i = UpdateWhole(vectors, range);
   for (; i < range.count; ++i) UpdateOne(scalars, range, i);
 }
+
+template void UpdateAvx2(const Scalars& scalars, const Range<float>& range);
+template void UpdateAvx2(const Scalars& scalars, const Range<bf16>& range);
 
 }  // namespace penstock::adamw

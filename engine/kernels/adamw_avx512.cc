@@ -27,14 +27,23 @@ PENSTOCK_TARGET_AVX512 inline void StorePlane(void* to, __m256i value) {
   _mm256_storeu_si256(static_cast<__m256i*>(to), value);
 }
 
+PENSTOCK_TARGET_AVX512 inline __m512 LoadGradient(const float* from) {
+  return _mm512_loadu_ps(from);
+}
+PENSTOCK_TARGET_AVX512 inline __m512 LoadGradient(const bf16* from) {
+  const __m256i raw = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(raw), 16));
+}
+
 // Updates m and v; returns the bits of the new w.
-PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Range& range,
+template <typename Gradient>
+PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Range<Gradient>& range,
                                                     int64_t i) {
   const __m256i hi = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(range.hi + i));
   const __m256i lo = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(range.lo + i));
   const __m512i joined =
       _mm512_add_epi32(_mm512_slli_epi32(_mm512_cvtepu16_epi32(hi), 16), _mm512_cvtepi16_epi32(lo));
-  const __m512 g = _mm512_mul_ps(_mm512_loadu_ps(range.gradient + i), s.gradient_scale);
+  const __m512 g = _mm512_mul_ps(LoadGradient(range.gradient + i), s.gradient_scale);
   __m512 w = _mm512_mul_ps(_mm512_castsi512_ps(joined), s.keep);
   __m512 m = _mm512_loadu_ps(range.m + i);
   const __m512 base = _mm512_mask_blend_ps(s.m_base_is_gradient, m, g);
@@ -49,7 +58,8 @@ PENSTOCK_TARGET_AVX512 inline __m512i UpdateSixteen(const Vectors& s, const Rang
   return _mm512_castps_si512(w);
 }
 
-PENSTOCK_TARGET_AVX512 int64_t UpdateWhole(const Vectors& s, const Range& range) {
+template <typename Gradient>
+PENSTOCK_TARGET_AVX512 int64_t UpdateWhole(const Vectors& s, const Range<Gradient>& range) {
   int64_t i = 0;
   for (; i + 16 <= range.count; i += 16) {
     const __m512i bits = UpdateSixteen(s, range, i);
@@ -62,10 +72,14 @@ PENSTOCK_TARGET_AVX512 int64_t UpdateWhole(const Vectors& s, const Range& range)
 
 }  // namespace
 
-PENSTOCK_TARGET_AVX512 void UpdateAvx512(const Scalars& scalars, const Range& range) {
+template <typename Gradient>
+PENSTOCK_TARGET_AVX512 void UpdateAvx512(const Scalars& scalars, const Range<Gradient>& range) {
   const Vectors vectors(scalars);
   int64_t i = UpdateWhole(vectors, range);
   for (; i < range.count; ++i) UpdateOne(scalars, range, i);
 }
+
+template void UpdateAvx512(const Scalars& scalars, const Range<float>& range);
+template void UpdateAvx512(const Scalars& scalars, const Range<bf16>& range);
 
 }  // namespace penstock::adamw

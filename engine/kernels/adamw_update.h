@@ -10,44 +10,41 @@
 #include <cmath>
 #include <cstdint>
 
-#include "engine/kernels/adamw.h"
+#include "engine/base/bf16.h"
+#include "engine/kernels/adamw_scalars.h"
 #include "engine/kernels/isa_dispatch.h"
 #include "engine/memory/planes.h"
 
 namespace penstock::adamw {
 
-// torch multiplies arrays by scalars that it combined in f64 and rounded once; so do these.
-struct Scalars {
-  float gradient_scale;
-  float keep;  // 1 - learning_rate * weight_decay
-  // m = base + m_weight * (g - m), base being m or, where torch's lerp changes its form
-  // (1 - beta1 >= 0.5), g.
-  float m_weight;
-  bool m_base_is_gradient;
-  float beta2;
-  float one_minus_beta2;
-  float minus_step_size;  // -learning_rate / bias_correction1
-  float sqrt_correction2;
-  float epsilon;
-};
-
+// Gradient is float or bf16.
+template <typename Gradient>
 struct Range {
   uint16_t* hi;
   int16_t* lo;
   float* m;
   float* v;
-  const float* gradient;
+  const Gradient* gradient;
   int64_t count;
 };
 
-void UpdatePortable(const Scalars& scalars, const Range& range);
+template <typename Gradient>
+void UpdatePortable(const Scalars& scalars, const Range<Gradient>& range);
 // REQUIRES: the machine has AVX2, or AVX-512 F, BW, VL and DQ.
-void UpdateAvx2(const Scalars& scalars, const Range& range);
-void UpdateAvx512(const Scalars& scalars, const Range& range);
+template <typename Gradient>
+void UpdateAvx2(const Scalars& scalars, const Range<Gradient>& range);
+template <typename Gradient>
+void UpdateAvx512(const Scalars& scalars, const Range<Gradient>& range);
+
+PENSTOCK_ALWAYS_INLINE float GradientAt(const float* gradient, int64_t i) { return gradient[i]; }
+PENSTOCK_ALWAYS_INLINE float GradientAt(const bf16* gradient, int64_t i) {
+  return ToFloat(gradient[i]);
+}
 
 // The reference for the order of operations, and the tail of the vector loops.
-PENSTOCK_ALWAYS_INLINE void UpdateOne(const Scalars& s, const Range& range, int64_t i) {
-  const float g = range.gradient[i] * s.gradient_scale;
+template <typename Gradient>
+PENSTOCK_ALWAYS_INLINE void UpdateOne(const Scalars& s, const Range<Gradient>& range, int64_t i) {
+  const float g = GradientAt(range.gradient, i) * s.gradient_scale;
   float w = Join(range.hi[i], range.lo[i]) * s.keep;
   float m = range.m[i];
   m = (s.m_base_is_gradient ? g : m) + s.m_weight * (g - m);

@@ -13,16 +13,19 @@ namespace {
 constexpr int64_t kMaxParts = 512;
 constexpr int64_t kLeastPart = 16 * 1024;  // elements
 
+PENSTOCK_ALWAYS_INLINE double Value(float x) { return x; }
+PENSTOCK_ALWAYS_INLINE double Value(bf16 x) { return ToFloat(x); }
+
 struct PartSum {
-  PENSTOCK_ISA_BODY void Run(const float* x, int64_t count, double* sum) {
+  template <typename Element>
+  PENSTOCK_ISA_BODY void Run(const Element* x, int64_t count, double* sum) {
     *sum = LaneSum(
-        count, [x](int64_t i) __attribute__((always_inline)) { return double{x[i]} * x[i]; });
+        count, [x](int64_t i) __attribute__((always_inline)) { return Value(x[i]) * Value(x[i]); });
   }
 };
 
-}  // namespace
-
-double SumOfSquares(const cpu::Context& context, const float* x, int64_t count) {
+template <typename Element>
+double Sum(const cpu::Context& context, const Element* x, int64_t count) {
   const int64_t part = std::max(kLeastPart, RoundUp(CeilDiv(count, kMaxParts), kLanes));
   const int64_t parts = CeilDiv(count, part);
   std::array<double, kMaxParts> sums;
@@ -33,6 +36,16 @@ double SumOfSquares(const cpu::Context& context, const float* x, int64_t count) 
   double total = 0;
   for (int64_t i = 0; i < parts; ++i) total += sums[i];
   return total;
+}
+
+}  // namespace
+
+double SumOfSquares(const cpu::Context& context, const float* x, int64_t count) {
+  return Sum(context, x, count);
+}
+
+double SumOfSquares(const cpu::Context& context, const bf16* x, int64_t count) {
+  return Sum(context, x, count);
 }
 
 }  // namespace penstock

@@ -13,6 +13,7 @@ int64_t BytesPerBlock(int64_t size, OptimizerState state, GradientPlane gradient
   int64_t bytes = 2 * RoundUp(size * 2, kPlaneAlignment);
   if (state == OptimizerState::kFloat32) bytes += 2 * RoundUp(size * 4, kPlaneAlignment);
   if (gradient == GradientPlane::kFloat32) bytes += RoundUp(size * 4, kPlaneAlignment);
+  if (gradient == GradientPlane::kBfloat16) bytes += RoundUp(size * 2, kPlaneAlignment);
   return bytes;
 }
 
@@ -54,6 +55,7 @@ HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerStat
       store.v = Take<float>(cursor, block.size);
     }
     if (gradient == GradientPlane::kFloat32) store.gradient = Take<float>(cursor, block.size);
+    if (gradient == GradientPlane::kBfloat16) store.gradient_bf16 = Take<bf16>(cursor, block.size);
   }
 }
 

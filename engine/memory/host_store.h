@@ -1,7 +1,7 @@
 // HostStore holds a model between uses: for every block the two weight planes and AdamW's two
 // moments, and, when the plan asks for it, a gradient plane.
 //
-//   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4)
+//   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4, or 2 in bf16)
 //
 // The weights that a job imported are the only master copy: nothing in the engine keeps a
 // second one (an optimizer with its own stale copy throws imports away, BC-11).
@@ -16,23 +16,25 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/bf16.h"
 #include "engine/base/ids.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/layout.h"
 
 namespace penstock {
 
-enum class GradientPlane : uint8_t { kNone, kFloat32 };
+enum class GradientPlane : uint8_t { kNone, kFloat32, kBfloat16 };
 // Inference-like uses (evaluating an export) need no optimizer state.
 enum class OptimizerState : uint8_t { kNone, kFloat32 };
 
-// All arrays have the block's size in elements; m, v, gradient are empty when absent.
+// All arrays have the block's size in elements; m, v and the gradients are empty when absent.
 struct BlockStore {
   std::span<uint16_t> hi;
   std::span<int16_t> lo;
   std::span<float> m;
   std::span<float> v;
   std::span<float> gradient;
+  std::span<bf16> gradient_bf16;
 };
 
 class HostStore {

@@ -35,23 +35,11 @@ class State {
   // Update number t, from 1.
   void Update(const cpu::Context& context, const Hyper& hyper, int t, const Floats& gradient,
               CpuIsa isa) {
-    const absl::Status status = AdamW(context,
-                                      {.hi = hi,
-                                       .lo = lo,
-                                       .m = m,
-                                       .v = v,
-                                       .gradient = gradient.data(),
-                                       .count = count_,
-                                       .learning_rate = hyper.learning_rate,
-                                       .beta1 = hyper.beta1,
-                                       .beta2 = hyper.beta2,
-                                       .epsilon = hyper.epsilon,
-                                       .weight_decay = hyper.weight_decay,
-                                       .gradient_scale = hyper.gradient_scale,
-                                       .bias_correction1 = 1 - std::pow(hyper.beta1, t),
-                                       .bias_correction2 = 1 - std::pow(hyper.beta2, t)},
-                                      isa);
-    ASSERT_TRUE(status.ok()) << status;
+    Update(context, hyper, t, gradient.data(), nullptr, isa);
+  }
+  void Update(const cpu::Context& context, const Hyper& hyper, int t,
+              const std::vector<bf16>& gradient, CpuIsa isa) {
+    Update(context, hyper, t, nullptr, gradient.data(), isa);
   }
 
   Floats weights() const {
@@ -75,6 +63,29 @@ class State {
 
  private:
   static int64_t Spacing(int64_t count) { return (count * 4 / 4096 + 2) * 4096; }
+
+  void Update(const cpu::Context& context, const Hyper& hyper, int t, const float* gradient,
+              const bf16* gradient_bf16, CpuIsa isa) {
+    const absl::Status status = AdamW(context,
+                                      {.hi = hi,
+                                       .lo = lo,
+                                       .m = m,
+                                       .v = v,
+                                       .gradient = gradient,
+                                       .gradient_bf16 = gradient_bf16,
+                                       .count = count_,
+                                       .learning_rate = hyper.learning_rate,
+                                       .beta1 = hyper.beta1,
+                                       .beta2 = hyper.beta2,
+                                       .epsilon = hyper.epsilon,
+                                       .weight_decay = hyper.weight_decay,
+                                       .gradient_scale = hyper.gradient_scale,
+                                       .bias_correction1 = 1 - std::pow(hyper.beta1, t),
+                                       .bias_correction2 = 1 - std::pow(hyper.beta2, t)},
+                                      isa);
+    ASSERT_TRUE(status.ok()) << status;
+  }
+
   int64_t count_;
   HostMemory memory_;
 };
@@ -97,6 +108,18 @@ struct Float64AdamW {
     }
   }
 };
+
+std::vector<bf16> Rounded(const Floats& values) {
+  std::vector<bf16> rounded;
+  for (const float value : values) rounded.push_back(ToBf16(value));
+  return rounded;
+}
+
+Floats Widened(const std::vector<bf16>& values) {
+  Floats widened;
+  for (const bf16 value : values) widened.push_back(ToFloat(value));
+  return widened;
+}
 
 std::vector<CpuIsa> Isas() {
   std::vector<CpuIsa> isas;
@@ -126,6 +149,30 @@ TEST(AdamWTest, InstructionSetsThreadsAndAlignmentsGiveTheSameBits) {
           EXPECT_TRUE(state.SameBits(expected))
               << "isa " << static_cast<int>(isa) << ", count " << count << ", offset " << offset;
         }
+      }
+    }
+  }
+}
+
+TEST(AdamWTest, GradientsInBfloat16GiveTheBitsOfTheirFloats) {
+  ThreadPool one(1);
+  ThreadPool three(3);
+  for (const int64_t count : {1, 15, 16, 33, 50021}) {
+    const Hyper hyper{.gradient_scale = 0.37f};
+    const Floats weights = Random(count, 1, 0.02f);
+    State expected(weights, 0);
+    for (int t = 1; t <= 3; ++t) {
+      const std::vector<bf16> gradient = Rounded(Random(count, 10 + t));
+      expected.Update({&one}, hyper, t, Widened(gradient), CpuIsa::kPortable);
+    }
+    for (const CpuIsa isa : Isas()) {
+      for (const int64_t offset : {0, 3}) {
+        State state(weights, offset);
+        for (int t = 1; t <= 3; ++t) {
+          state.Update({&three}, hyper, t, Rounded(Random(count, 10 + t)), isa);
+        }
+        EXPECT_TRUE(state.SameBits(expected))
+            << "isa " << static_cast<int>(isa) << ", count " << count << ", offset " << offset;
       }
     }
   }

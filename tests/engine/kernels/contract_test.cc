@@ -13,6 +13,7 @@
 #include "engine/kernels/linear.h"
 #include "engine/kernels/rmsnorm.h"
 #include "engine/kernels/rope.h"
+#include "engine/kernels/round_gradients.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -166,24 +167,39 @@ TEST_F(ContractTest, AttentionDocumentsHeadsAndScratch) {
   EXPECT_EQ(out_, untouched_);
 }
 
-TEST_F(ContractTest, AdamWCountsUpdatesFromOne) {
+TEST_F(ContractTest, AdamWCountsUpdatesFromOneAndWantsOneGradient) {
   std::vector<uint16_t> hi(4);
   std::vector<int16_t> lo(4);
-  ExpectRefused(AdamW(context_, {.hi = hi.data(),
-                                 .lo = lo.data(),
-                                 .m = out_.data(),
-                                 .v = out_.data() + 4,
-                                 .gradient = data_.data(),
-                                 .count = 4,
-                                 .learning_rate = 1,
-                                 .beta1 = 0.9,
-                                 .beta2 = 0.9,
-                                 .epsilon = 1e-8,
-                                 .weight_decay = 0,
-                                 .gradient_scale = 1,
-                                 .bias_correction1 = 0,
-                                 .bias_correction2 = 0}),
-                "counted from 1");
+  const std::vector<bf16> rounded(4);
+  const auto args = [&](const float* gradient, const bf16* gradient_bf16, double correction) {
+    return AdamWArgs{.hi = hi.data(),
+                     .lo = lo.data(),
+                     .m = out_.data(),
+                     .v = out_.data() + 4,
+                     .gradient = gradient,
+                     .gradient_bf16 = gradient_bf16,
+                     .count = 4,
+                     .learning_rate = 1,
+                     .beta1 = 0.9,
+                     .beta2 = 0.9,
+                     .epsilon = 1e-8,
+                     .weight_decay = 0,
+                     .gradient_scale = 1,
+                     .bias_correction1 = correction,
+                     .bias_correction2 = correction};
+  };
+  ExpectRefused(AdamW(context_, args(data_.data(), nullptr, 0)), "counted from 1");
+  ExpectRefused(AdamW(context_, args(nullptr, nullptr, 1)), "gradients = 0");
+  ExpectRefused(AdamW(context_, args(data_.data(), rounded.data(), 1)), "gradients = 2");
+  EXPECT_EQ(out_, untouched_);
+}
+
+TEST_F(ContractTest, RoundToBf16WorksApartOrInPlaceOnly) {
+  bf16* bytes = reinterpret_cast<bf16*>(out_.data());
+  ExpectRefused(RoundToBf16(context_, out_.data(), bytes + 1, 4), "out - in = 2");
+  ExpectRefused(RoundToBf16(context_, out_.data() + 1, bytes, 4), "out - in = -4");
+  ExpectRefused(RoundToBf16(context_, out_.data(), nullptr, 4), "arrays in and out");
+  ExpectRefused(RoundToBf16(context_, out_.data(), bytes, -1), "count = -1");
   EXPECT_EQ(out_, untouched_);
 }
 

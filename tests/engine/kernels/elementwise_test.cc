@@ -48,6 +48,19 @@ TEST(SumOfSquaresTest, IsExactToFloat64AndTheSameForAnyNumberOfThreads) {
   }
 }
 
+TEST(SumOfSquaresTest, Bfloat16GivesTheBitsOfItsFloats) {
+  ThreadPool pool(2);
+  for (const int64_t count : {0, 1, 15, 16385, 9000001}) {
+    std::vector<bf16> x;
+    Floats widened;
+    for (const float value : Random(count, 1)) {
+      x.push_back(ToBf16(value));
+      widened.push_back(ToFloat(x.back()));
+    }
+    EXPECT_EQ(SumOfSquares({&pool}, x.data(), count), SumOfSquares({&pool}, widened.data(), count));
+  }
+}
+
 TEST(SumOfSquaresTest, ShowsWhatIsNotFiniteAndDoesNotOverflow) {
   ThreadPool pool(2);
   Floats x(100000, 1.0f);

@@ -1,0 +1,55 @@
+#include "engine/base/status.h"
+#include "engine/kernels/adamw.h"
+#include "engine/kernels/adamw_scalars.h"
+#include "engine/kernels/adamw_update.h"
+#include "engine/kernels/contract.h"
+#include "engine/kernels/parallel.h"
+
+namespace penstock {
+namespace {
+
+// Elements a task: a multiple of a line of every array, and small enough to spread.
+constexpr int64_t kBlock = 16 * 1024;
+
+template <typename Gradient>
+void UpdateRange(CpuIsa isa, const adamw::Scalars& scalars, const adamw::Range<Gradient>& range) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return adamw::UpdateAvx512(scalars, range);
+    case CpuIsa::kAvx2:
+      return adamw::UpdateAvx2(scalars, range);
+    case CpuIsa::kPortable:
+      return adamw::UpdatePortable(scalars, range);
+  }
+}
+
+template <typename Gradient>
+void UpdateAll(const cpu::Context& context, const AdamWArgs& args, const Gradient* gradient,
+               CpuIsa isa) {
+  const adamw::Scalars scalars = adamw::ToScalars(args);
+  ParallelBlocks(context, args.count, kBlock, [&](int64_t begin, int64_t end) {
+    UpdateRange<Gradient>(isa, scalars,
+                          {args.hi + begin, args.lo + begin, args.m + begin, args.v + begin,
+                           gradient + begin, end - begin});
+  });
+}
+
+}  // namespace
+
+absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args) {
+  return AdamW(context, args, BestCpuIsa());
+}
+
+absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args, CpuIsa isa) {
+  PENSTOCK_RETURN_IF_ERROR(adamw::CheckContract(args));
+  PENSTOCK_RETURN_IF_ERROR(Require(isa <= BestCpuIsa(), "AdamW", "an instruction set it has",
+                                   {{"isa", static_cast<int64_t>(isa)}}));
+  if (args.gradient != nullptr) {
+    UpdateAll(context, args, args.gradient, isa);
+  } else {
+    UpdateAll(context, args, args.gradient_bf16, isa);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace penstock
