@@ -1,5 +1,6 @@
 // The choices a planner makes for a step. Options choose a program, not branches in a run loop.
-// None of them but the chunk sizes and the gradient type changes a bit of the result.
+// None of them changes a bit of the result but the chunk sizes, the gradient type and, where a
+// tied head adds to the embedding's gradient, the rounds: they change the order of that sum.
 #pragma once
 
 #include <cstdint>
