@@ -43,6 +43,7 @@ inline constexpr std::string_view kHostMemoryInsufficient = "HOST_MEMORY_INSUFFI
 inline constexpr std::string_view kDeviceMemoryInsufficient = "DEVICE_MEMORY_INSUFFICIENT";
 inline constexpr std::string_view kDiskInsufficient = "DISK_INSUFFICIENT";
 inline constexpr std::string_view kDeviceUnavailable = "DEVICE_UNAVAILABLE";
+inline constexpr std::string_view kDeviceFailed = "DEVICE_FAILED";
 inline constexpr std::string_view kOutputExists = "OUTPUT_EXISTS";
 inline constexpr std::string_view kCheckpointCorrupt = "CHECKPOINT_CORRUPT";
 inline constexpr std::string_view kNonFinite = "NON_FINITE";

@@ -192,7 +192,7 @@ std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64
        "batch.activation_checkpointing: save_input with micro-batches of one row"}};
   for (const Change& change : changes) {
     TrainConfig changed = config;
-    changed.batch.saving = {.level = change.level};
+    changed.batch.save_level = change.level;
     changed.batch.micro_batch_tokens = change.micro_batch_tokens;
     const auto plan = PlanWithoutLimit(changed, model, data_bytes);
     if (plan.ok() && plan->memory.host_peak_bytes <= usable_bytes) return change.words;
