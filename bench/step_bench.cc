@@ -164,9 +164,10 @@ absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<Setup> MakeSetup(const StepFlags& flags) {
+absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
   const Clock::time_point start = Clock::now();
-  Setup setup;
+  auto made = std::make_unique<Setup>();  // prepared programs do not move
+  Setup& setup = *made;
   PENSTOCK_ASSIGN_OR_RETURN(setup.spec, FindGeometry(flags.geometry));
   setup.layout = MakeLayout(setup.spec);
   setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
@@ -193,7 +194,7 @@ absl::StatusOr<Setup> MakeSetup(const StepFlags& flags) {
   }
   PENSTOCK_RETURN_IF_ERROR(setup.executor->Run(setup.load, {}, unused));
   setup.seconds = SecondsSince(start);
-  return setup;
+  return made;
 }
 
 // Random weights know nothing: each of V tokens is as likely as any other.
@@ -243,7 +244,8 @@ nlohmann::json MemoryJson(const Setup& setup, const StepFlags& flags, int64_t fr
 
 absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t free_before, OpenGpu(/*uuid=*/""));
-  PENSTOCK_ASSIGN_OR_RETURN(const Setup setup, MakeSetup(flags));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Setup> made, MakeSetup(flags));
+  const Setup& setup = *made;
   const Batch batch(flags, setup.spec.vocab_size);
   PENSTOCK_ASSIGN_OR_RETURN(Measured measured,
                             RunSteps(flags, setup.train, *setup.executor, batch));

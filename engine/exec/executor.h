@@ -59,7 +59,8 @@ class Executor {
   // the status of that failure, with the op's text, is returned; the host store may then hold
   // some blocks updated and others not. Internal if the labels counted in the batches differ
   // from `input.labelled_tokens`; nothing has been updated then.
-  // REQUIRES: Prepare(program) was ok; one caller at a time.
+  // REQUIRES: Prepare(program) was ok, and the program lies where it lay then; one caller at a
+  // time.
   virtual absl::Status Run(const StepProgram& program, const StepInput& input,
                            StepResult& result) = 0;
 

@@ -104,7 +104,12 @@ class CudaExecutor final : public Executor {
   absl::Status Run(const StepProgram& program, const StepInput& input,
                    StepResult& result) override {
     program_ = &program;
-    op_texts_ = &texts_by_program_.at(&program);
+    const auto texts = texts_by_program_.find(&program);
+    if (texts == texts_by_program_.end()) {
+      return Error(absl::StatusCode::kInternal, reason::kInternal,
+                   "this program was not prepared, or moved since");
+    }
+    op_texts_ = &texts->second;
     input_ = &input;
     PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
     PENSTOCK_RETURN_IF_ERROR(Begin());
