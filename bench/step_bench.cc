@@ -133,10 +133,13 @@ struct Setup {
   double seconds = 0;
 };
 
+GradientPlane PlaneOf(const Policy& policy) {
+  return policy.gradient_type == GradientType::kBfloat16 ? GradientPlane::kBfloat16
+                                                         : GradientPlane::kFloat32;
+}
+
 absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const Setup& setup) {
-  const GradientPlane plane = setup.policy.gradient_type == GradientType::kBfloat16
-                                  ? GradientPlane::kBfloat16
-                                  : GradientPlane::kFloat32;
+  const GradientPlane plane = PlaneOf(setup.policy);
   const int64_t bytes = HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane) +
                         setup.train.host_arena_bytes;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
@@ -164,16 +167,21 @@ absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
   return absl::OkStatus();
 }
 
+// What needs neither memory nor a GPU.
+absl::Status PlanSetup(const StepFlags& flags, Setup& setup) {
+  PENSTOCK_ASSIGN_OR_RETURN(setup.spec, FindGeometry(flags.geometry));
+  setup.layout = MakeLayout(setup.spec);
+  PENSTOCK_ASSIGN_OR_RETURN(setup.policy, PolicyOf(flags, setup.spec));
+  return MakePrograms(flags, setup);
+}
+
 absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
   const Clock::time_point start = Clock::now();
   auto made = std::make_unique<Setup>();  // prepared programs do not move
   Setup& setup = *made;
-  PENSTOCK_ASSIGN_OR_RETURN(setup.spec, FindGeometry(flags.geometry));
-  setup.layout = MakeLayout(setup.spec);
+  PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
   setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
                                     : static_cast<int>(std::thread::hardware_concurrency());
-  PENSTOCK_ASSIGN_OR_RETURN(setup.policy, PolicyOf(flags, setup.spec));
-  PENSTOCK_RETURN_IF_ERROR(MakePrograms(flags, setup));
   PENSTOCK_ASSIGN_OR_RETURN(setup.store, MakeStore(setup));
   {
     ThreadPool pool(setup.threads);
@@ -195,6 +203,32 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
   PENSTOCK_RETURN_IF_ERROR(setup.executor->Run(setup.load, {}, unused));
   setup.seconds = SecondsSince(start);
   return made;
+}
+
+nlohmann::json ArenaJson(const StepProgram& program) {
+  nlohmann::json gib;
+  for (const Buffer& buffer : program.buffers) {
+    const std::string name = absl::StrCat(buffer.arena == Arena::kHost ? "host " : "",
+                                          BufferClassName(buffer.buffer_class));
+    gib[name] = gib.value(name, 0.0) + static_cast<double>(buffer.bytes) / kGib;
+  }
+  return gib;
+}
+
+absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
+  Setup setup;
+  PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
+  const GradientPlane plane = PlaneOf(setup.policy);
+  return nlohmann::json{
+      {"geometry", flags.geometry},
+      {"tokens_per_step", flags.micro_batches * flags.micro_batch_tokens},
+      {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
+      {"device_gib_by_class", ArenaJson(setup.train)},
+      {"host_store_gib",
+       static_cast<double>(HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane)) /
+           kGib},
+      {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
+      {"ops", setup.train.ops.size()}};
 }
 
 // Random weights know nothing: each of V tokens is as likely as any other.
@@ -288,8 +322,8 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
 
 int Main(int argc, char** argv) {
   const absl::StatusOr<StepFlags> flags = ParseStepFlags(argc, argv);
-  const absl::StatusOr<nlohmann::json> report =
-      flags.ok() ? RunBenchmark(*flags) : absl::StatusOr<nlohmann::json>(flags.status());
+  absl::StatusOr<nlohmann::json> report = flags.status();
+  if (flags.ok()) report = flags->plan_only ? PlanOnly(*flags) : RunBenchmark(*flags);
   if (report.ok()) {
     std::printf("%s\n", report->dump(2).c_str());
     return 0;

@@ -50,6 +50,10 @@ absl::StatusOr<T> Choose(const char* flag, const std::string& value,
 }
 
 absl::Status ParseWord(const std::string& word, const Tables& tables, StepFlags& flags) {
+  if (word == "--plan_only") {
+    flags.plan_only = true;
+    return absl::OkStatus();
+  }
   const size_t equals = word.find('=');
   if (absl::StartsWith(word, "--") && equals != std::string::npos) {
     const std::string name = word.substr(2, equals - 2), value = word.substr(equals + 1);

@@ -28,6 +28,8 @@ struct StepFlags {
   int64_t save_all_layers = 0;
   double device_cap_gib = 0;  // 0: none
 
+  bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
+
   std::string commit = "unknown", date = "unknown";
 };
 
