@@ -1,6 +1,6 @@
 // Whole optimizer steps against Hugging Face transformers and torch.optim.AdamW, for every way
 // in which the planner may cut the same step: micro-batches, padding, save levels, slots, rows
-// of logits, threads.
+// of logits, rows of the MLP, threads.
 //
 // Weights are compared with those of a step with a wide epsilon: tests/testdata/reference/
 // make_reference.py says why, and reference_optimizer_test.cc has the narrow one.
@@ -37,15 +37,22 @@ int64_t LongestDocument(const ReferenceCase& reference) {
 // The first one is the plainest: everything in one micro-batch, everything saved.
 std::vector<StepVariant> Variants(const ReferenceCase& reference) {
   const int64_t all = reference.tokens(), longest = LongestDocument(reference);
-  const Policy plain = {.saving = {.level = SaveLevel::kAll}, .decoder_slots = 2, .head_chunk_rows = 512};
+  const Policy plain = {
+      .saving = {.level = SaveLevel::kAll}, .decoder_slots = 2, .head_chunk_rows = 512};
   return {
       {.tokens_per_micro_batch = all, .policy = plain},
       {.tokens_per_micro_batch = all + 13, .policy = plain},
       {.tokens_per_micro_batch = longest, .policy = plain},
       {.tokens_per_micro_batch = longest + 2,
-       .policy = {.saving = {.level = SaveLevel::kAttention}, .decoder_slots = 1, .head_chunk_rows = 8}},
+       .policy = {.saving = {.level = SaveLevel::kAttention},
+                  .decoder_slots = 1,
+                  .head_chunk_rows = 8,
+                  .mlp_chunk_rows = 7}},
       {.tokens_per_micro_batch = longest + 5,
-       .policy = {.saving = {.level = SaveLevel::kInput}, .decoder_slots = 3, .head_chunk_rows = 5},
+       .policy = {.saving = {.level = SaveLevel::kInput},
+                  .decoder_slots = 3,
+                  .head_chunk_rows = 5,
+                  .mlp_chunk_rows = 16},
        .threads = 2},
   };
 }
@@ -141,9 +148,10 @@ TEST_P(ReferenceStepTest, SaveLevelsSlotsAndThreadsGiveTheSameBits) {
   TensorMap gradients, weights;
   for (const SaveLevel level : {SaveLevel::kAll, SaveLevel::kAttention, SaveLevel::kInput}) {
     for (const int slots : {1, 2, 3}) {
-      const StepVariant variant = {.tokens_per_micro_batch = LongestDocument(reference_) + 1,
-                                   .policy = {.saving = {.level = level}, .decoder_slots = slots},
-                                   .threads = slots};
+      const StepVariant variant = {
+          .tokens_per_micro_batch = LongestDocument(reference_) + 1,
+          .policy = {.saving = {.level = level}, .decoder_slots = slots, .mlp_chunk_rows = 9},
+          .threads = slots};
       SCOPED_TRACE(testing::PrintToString(variant));
       const std::unique_ptr<StepRun> run = Create(variant);
       ASSERT_NE(run, nullptr);

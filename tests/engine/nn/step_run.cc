@@ -16,8 +16,9 @@ namespace penstock {
 
 std::ostream& operator<<(std::ostream& out, const StepVariant& variant) {
   return out << variant.tokens_per_micro_batch << " tokens a micro-batch, save level "
-             << static_cast<int>(variant.policy.saving.level) << ", " << variant.policy.decoder_slots
-             << " slots, " << variant.policy.head_chunk_rows << " rows of logits, "
+             << static_cast<int>(variant.policy.saving.level) << ", "
+             << variant.policy.decoder_slots << " slots, " << variant.policy.head_chunk_rows
+             << " rows of logits, " << variant.policy.mlp_chunk_rows << " rows of the MLP, "
              << variant.threads << " threads";
 }
 
@@ -90,6 +91,7 @@ absl::Status StepRun::BuildExecutor(const StepVariant& variant) {
                                               {.tokens_per_micro_batch = tokens,
                                                .max_positions = tokens,
                                                .head_chunk_rows = variant.policy.head_chunk_rows,
+                                               .mlp_chunk_rows = variant.policy.mlp_chunk_rows,
                                                .arena_bytes = program_.arena_bytes,
                                                .threads = variant.threads}));
   return executor_->Prepare(program_);
