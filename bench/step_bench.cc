@@ -322,8 +322,11 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
 
 int Main(int argc, char** argv) {
   const absl::StatusOr<StepFlags> flags = ParseStepFlags(argc, argv);
-  absl::StatusOr<nlohmann::json> report = flags.status();
-  if (flags.ok()) report = flags->plan_only ? PlanOnly(*flags) : RunBenchmark(*flags);
+  const auto run = [](const StepFlags& parsed) {
+    return parsed.plan_only ? PlanOnly(parsed) : RunBenchmark(parsed);
+  };
+  const absl::StatusOr<nlohmann::json> report =
+      flags.ok() ? run(*flags) : absl::StatusOr<nlohmann::json>(flags.status());
   if (report.ok()) {
     std::printf("%s\n", report->dump(2).c_str());
     return 0;
