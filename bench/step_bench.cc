@@ -206,7 +206,7 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
 }
 
 nlohmann::json ArenaJson(const StepProgram& program) {
-  nlohmann::json gib;
+  nlohmann::json gib = nlohmann::json::object();
   for (const Buffer& buffer : program.buffers) {
     const std::string name = absl::StrCat(buffer.arena == Arena::kHost ? "host " : "",
                                           BufferClassName(buffer.buffer_class));
