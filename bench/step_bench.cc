@@ -246,6 +246,7 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
           {"update", flags.update},
           {"gradients", flags.gradients},
           {"micro_batches_per_round", flags.round},
+          {"extra_in_first_round", flags.extra},
           {"slots", flags.slots},
           {"head_chunk_rows", flags.head_chunk_rows},
           {"mlp_chunk_rows", flags.mlp_chunk_rows},

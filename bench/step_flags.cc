@@ -31,6 +31,7 @@ Tables TablesOf(StepFlags& flags) {
                       {"steps", &flags.steps},
                       {"threads", &flags.threads},
                       {"round", &flags.round},
+                      {"extra", &flags.extra},
                       {"slots", &flags.slots},
                       {"head_chunk_rows", &flags.head_chunk_rows},
                       {"mlp_chunk_rows", &flags.mlp_chunk_rows},
@@ -109,6 +110,7 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
   }
   Policy policy{.saving = {*level, *place},
                 .micro_batches_per_round = static_cast<int32_t>(flags.round),
+                .extra_in_first_round = flags.extra > 0,
                 .decoder_slots = static_cast<int>(flags.slots),
                 .head_chunk_rows = flags.head_chunk_rows,
                 .mlp_chunk_rows = flags.mlp_chunk_rows,

@@ -20,6 +20,7 @@ struct StepFlags {
   std::string update = "next";        // next: hidden under the next step's forward; end
   std::string gradients = "bf16";     // bf16, fp32
   int64_t round = 0;                  // micro-batches a round, 0: all
+  int64_t extra = 0;                  // 1: one more in the first round
   int64_t slots = 2, head_chunk_rows = 2048, mlp_chunk_rows = 0;
   // Decoder layers, from the first, whose weights, gradient sums or optimizer state stay on the
   // device. `device_state` counts blocks: the embedding is the first, the head the last.

@@ -52,6 +52,10 @@ struct Policy {
   // backward through all blocks, visiting all its micro-batches at each. More than one round
   // needs every layer's gradients on the device.
   int32_t micro_batches_per_round = 0;
+  // The first round takes one more micro-batch, so that more of the update hides under its forward
+  // pass. What the extra one saves for a layer lies where the gradients of the layer before it are
+  // summed later: the backward pass is through with the one when it begins with the other.
+  bool extra_in_first_round = false;
   // Device slots through which streamed decoder layers pass. With n slots the last n layers of
   // forward are still there when backward starts.
   int decoder_slots = 2;

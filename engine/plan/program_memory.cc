@@ -13,6 +13,7 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kBufferAlignment = 4096;
+constexpr int64_t kTensorAlignment = 256;  // what kernels want
 // Places on the device through which tensors saved on the host pass: one is computed with, one
 // leaves or arrives, one is free for the next.
 constexpr int32_t kPassingBuffers = 3;
@@ -28,9 +29,22 @@ ProgramMemory::ProgramMemory(const ModelSpec& spec, const ModelLayout& layout, c
       program_(program),
       blocks_(spec.num_blocks()) {}
 
-int32_t ProgramMemory::RoundSize() const {
-  const int32_t round = policy_.micro_batches_per_round;
-  return round == 0 ? shape_.micro_batches : std::min(round, shape_.micro_batches);
+int32_t ProgramMemory::RoundSize(int32_t first) const {
+  const int32_t left = shape_.micro_batches - first;
+  if (policy_.micro_batches_per_round == 0) return left;
+  const int32_t extra = policy_.extra_in_first_round && first == 0 ? 1 : 0;
+  return std::min(policy_.micro_batches_per_round + extra, left);
+}
+
+int32_t ProgramMemory::Slot(int32_t micro_batch) const {
+  const int32_t first_round = RoundSize(0);
+  if (micro_batch < first_round) return micro_batch;
+  return (micro_batch - first_round) % policy_.micro_batches_per_round;
+}
+
+bool ProgramMemory::IsExtra(int32_t micro_batch) const {
+  return policy_.extra_in_first_round && policy_.micro_batches_per_round > 0 &&
+         micro_batch == policy_.micro_batches_per_round;
 }
 
 BufferId ProgramMemory::Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
@@ -110,7 +124,7 @@ void ProgramMemory::AllocateBackward() {
   const int64_t embedding_bytes = layout_.blocks.front().size * 4;
   const int64_t head_bytes = layout_.blocks.back().size * 4;
   // A head of its own is through with its sums before the embedding begins with its.
-  const bool share = !spec_.tied() && RoundSize() == shape_.micro_batches &&
+  const bool share = !spec_.tied() && RoundSize(0) == shape_.micro_batches &&
                      blocks_.front().sums == kNoBuffer && blocks_.back().sums == kNoBuffer;
   if (share) {
     blocks_.front().sums = blocks_.back().sums = Allocate(
@@ -131,7 +145,7 @@ void ProgramMemory::AllocateBackward() {
   for (BlockBuffers& buffers : blocks_) {
     if (buffers.complete == kNoBuffer) buffers.complete = buffers.sums;
   }
-  for (int32_t mb = 0; mb < RoundSize(); ++mb) {
+  for (int32_t mb = 0; mb < slots_in_flight(); ++mb) {
     d_.push_back(Allocate(absl::StrCat("d[", mb, "]"), BufferClass::kActivation,
                           PartBytes(SavedPart::kInput, SaveLevel::kAll)));
   }
@@ -157,8 +171,33 @@ int64_t ProgramMemory::PartBytes(SavedPart part, SaveLevel level) const {
   return 0;
 }
 
+BufferId ProgramMemory::InSums(SavedPart part, int32_t block) {
+  if (block < 2 || !IsLayer(block) || SavedOnHost(block)) return kNoBuffer;
+  const Buffer& sums = program_.buffer(blocks_[block - 1].sums);
+  const SaveLevel level = policy_.SavingOf(block - 1).level;
+  int64_t offset = 0;
+  for (SavedPart before : {SavedPart::kInput, SavedPart::kAttention, SavedPart::kMlp}) {
+    const int64_t bytes = PartBytes(before, level);
+    if (offset + bytes > sums.bytes) return kNoBuffer;
+    if (before == part) {
+      const std::string name = absl::StrCat("extra", static_cast<int>(part), "_", block);
+      const auto [entry, fresh] = by_name_.try_emplace(name, kNoBuffer);
+      if (fresh) {
+        entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
+        program_.buffers.push_back({name, BufferClass::kSaved, sums.offset + offset, bytes});
+      }
+      return entry->second;
+    }
+    offset += RoundUp(bytes, kTensorAlignment);
+  }
+  return kNoBuffer;
+}
+
 BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
-  const int32_t mb = micro_batch % RoundSize();
+  const int32_t mb = Slot(micro_batch);
+  if (keep && IsExtra(micro_batch)) {
+    if (const BufferId id = InSums(SavedPart::kInput, block); id != kNoBuffer) return id;
+  }
   // What does not stay passes through a few buffers that take turns.
   int32_t key = block;
   std::string name = "x";
@@ -175,12 +214,15 @@ BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
 BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
   const Saving saving = policy_.SavingOf(block - 1);
   const int64_t bytes = PartBytes(SavedPart::kAttention, saving.level);
-  const int32_t mb = micro_batch % RoundSize();
+  const int32_t mb = Slot(micro_batch);
   if (!keep || saving.level == SaveLevel::kInput) {
     return AllocateOnce("attention_shared", BufferClass::kScratch, bytes);
   }
+  if (IsExtra(micro_batch)) {
+    if (const BufferId id = InSums(SavedPart::kAttention, block); id != kNoBuffer) return id;
+  }
   if (SavedOnHost(block)) {
-    const int32_t visit = block * RoundSize() + mb;
+    const int32_t visit = block * slots_in_flight() + mb;
     return AllocateOnce(absl::StrCat("passing_attention", visit % kPassingBuffers),
                         BufferClass::kSaved, bytes);
   }
@@ -190,10 +232,13 @@ BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep)
 BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
   const SaveLevel level = keep ? policy_.SavingOf(block - 1).level : SaveLevel::kInput;
   const int64_t bytes = PartBytes(SavedPart::kMlp, level);
-  const int32_t mb = micro_batch % RoundSize();
+  const int32_t mb = Slot(micro_batch);
   if (level != SaveLevel::kAll) return AllocateOnce("mlp_shared", BufferClass::kScratch, bytes);
+  if (IsExtra(micro_batch)) {
+    if (const BufferId id = InSums(SavedPart::kMlp, block); id != kNoBuffer) return id;
+  }
   if (SavedOnHost(block)) {
-    const int32_t visit = block * RoundSize() + mb;
+    const int32_t visit = block * slots_in_flight() + mb;
     return AllocateOnce(absl::StrCat("passing_mlp", visit % kPassingBuffers), BufferClass::kSaved,
                         bytes);
   }
@@ -202,10 +247,9 @@ BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
 
 BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batch) {
   const char* names[] = {"x", "attention", "mlp"};
-  return AllocateOnce(absl::StrCat("host_", names[static_cast<int>(part)], block, "[",
-                                   micro_batch % RoundSize(), "]"),
-                      BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level),
-                      Arena::kHost);
+  return AllocateOnce(
+      absl::StrCat("host_", names[static_cast<int>(part)], block, "[", Slot(micro_batch), "]"),
+      BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level), Arena::kHost);
 }
 
 absl::Status ProgramMemory::Finish() {

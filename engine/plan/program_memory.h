@@ -41,7 +41,7 @@ class ProgramMemory {
   const std::vector<BufferId>& slots() const { return slots_; }
   BufferId scratch() const { return scratch_; }
   BufferId head_scratch() const { return head_scratch_; }
-  BufferId d(int32_t micro_batch) const { return d_[micro_batch % RoundSize()]; }
+  BufferId d(int32_t micro_batch) const { return d_[Slot(micro_batch)]; }
 
   // Input of `block` for a micro-batch. `keep`: until backward, as the policy says.
   BufferId Input(int32_t block, int32_t micro_batch, bool keep);
@@ -50,7 +50,8 @@ class ProgramMemory {
   // The place on the host of a part that is saved there.
   BufferId OnHost(SavedPart part, int32_t block, int32_t micro_batch);
 
-  int32_t RoundSize() const;
+  // Micro-batches of the round that begins with micro-batch `first`.
+  int32_t RoundSize(int32_t first) const;
 
   // Sets the program's arena sizes. ResourceExhausted / DEVICE_MEMORY_INSUFFICIENT with the bytes
   // by class if the buffers exceed the budget.
@@ -65,6 +66,13 @@ class ProgramMemory {
   std::string Name(int64_t block) const;
   int64_t PartBytes(SavedPart part, SaveLevel level) const;
   bool SavedOnHost(int32_t block) const;
+  // Which of the micro-batches that are in flight at one time.
+  int32_t Slot(int32_t micro_batch) const;
+  int32_t slots_in_flight() const { return RoundSize(0); }
+  bool IsExtra(int32_t micro_batch) const;
+  // The extra micro-batch's buffer inside the gradient sums of the layer before; kNoBuffer if it
+  // does not fit there.
+  BufferId InSums(SavedPart part, int32_t block);
   BufferId Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
                     Arena arena = Arena::kDevice);
   BufferId AllocateOnce(const std::string& name, BufferClass buffer_class, int64_t bytes,

@@ -38,10 +38,11 @@ class ProgramBuilder {
     memory_.AllocateBackward();
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates();
-    PlanSlots(Rounds(), /*both_ways=*/true);
-    for (int32_t first = 0; first < shape_.micro_batches; first += memory_.RoundSize()) {
-      first_ = first;
-      end_ = std::min(first + memory_.RoundSize(), shape_.micro_batches);
+    int32_t rounds = 0;
+    for (int32_t mb = 0; mb < shape_.micro_batches; mb += memory_.RoundSize(mb)) ++rounds;
+    PlanSlots(rounds, /*both_ways=*/true);
+    for (first_ = 0; first_ < shape_.micro_batches; first_ = end_) {
+      end_ = first_ + memory_.RoundSize(first_);
       Forward(/*keep=*/true);
       HeadBackward();
       for (int32_t block = last_layer_; block >= 1; --block) Backward(BlockId{block});
@@ -128,10 +129,6 @@ class ProgramBuilder {
   }
 
   void Emit(Lane lane, OpBody body) { program_.ops.push_back({lane, {}, std::move(body)}); }
-
-  int32_t Rounds() const {
-    return (shape_.micro_batches + memory_.RoundSize() - 1) / memory_.RoundSize();
-  }
 
   // The device's blocks first: forward can begin. Then in the order in which forward needs them.
   void EmitUpdates() {

@@ -153,6 +153,24 @@ TEST(PolicyProgramTest, AnUpdateOfTheNextStepComesBeforeTheWeightsAreTaken) {
   EXPECT_EQ(Index(forward.after[0]), FindOp<UpdateHost>(program, 1));
 }
 
+// What an extra micro-batch saves lies in gradient sums, but for the first layer's.
+TEST(PolicyProgramTest, AnExtraMicroBatchTakesLittleMemory) {
+  Policy policy{.micro_batches_per_round = 1,
+                .placements = PlaceAll(kLayers, {.weights = true, .gradients = true})};
+  const int64_t plain = Build(policy)->arena_bytes;
+  policy.extra_in_first_round = true;
+  const StepProgram extra = *Build(policy);
+  policy.micro_batches_per_round = 2;
+  policy.extra_in_first_round = false;
+  const int64_t two = Build(policy)->arena_bytes;
+  EXPECT_LT((extra.arena_bytes - plain) * kLayers / 2, two - plain);
+  // Two micro-batches are through a layer's forward before the next layer's begins.
+  const auto& first = std::get<ForwardBlock>(extra.ops[FindOp<ForwardBlock>(extra, 0)].body);
+  const auto& second = std::get<ForwardBlock>(extra.ops[FindOp<ForwardBlock>(extra, 1)].body);
+  EXPECT_EQ(first.block, second.block);
+  EXPECT_NE(first.micro_batch, second.micro_batch);
+}
+
 TEST(PolicyProgramTest, SavingOnTheHostTakesLessOfTheDevice) {
   const auto device = Build({.saving = {SaveLevel::kAll, SavePlace::kDevice}});
   const auto host = Build({.saving = {SaveLevel::kAll, SavePlace::kHost}});
