@@ -243,6 +243,8 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
   return {{"save", flags.save},
           {"save_place", flags.save_place},
           {"save_all_layers", flags.save_all_layers},
+          {"host_attention_layers", flags.host_attention_layers},
+          {"host_input_layers", flags.host_input_layers},
           {"update", flags.update},
           {"gradients", flags.gradients},
           {"micro_batches_per_round", flags.round},

@@ -38,7 +38,9 @@ Tables TablesOf(StepFlags& flags) {
                       {"device_weights", &flags.device_weights},
                       {"device_gradients", &flags.device_gradients},
                       {"device_state", &flags.device_state},
-                      {"save_all_layers", &flags.save_all_layers}}};
+                      {"save_all_layers", &flags.save_all_layers},
+                      {"host_attention_layers", &flags.host_attention_layers},
+                      {"host_input_layers", &flags.host_input_layers}}};
 }
 
 template <typename T>
@@ -118,6 +120,13 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
                 .update_time = *update};
   const int64_t layers = spec.num_layers;
   policy.savings.assign(layers, policy.saving);
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    if (layer < flags.host_attention_layers) {
+      policy.savings[layer] = {SaveLevel::kAttention, SavePlace::kHost};
+    } else if (layer < flags.host_input_layers) {
+      policy.savings[layer] = {SaveLevel::kInput, SavePlace::kHost};
+    }
+  }
   for (int64_t layer = std::max<int64_t>(0, layers - flags.save_all_layers); layer < layers;
        ++layer) {
     policy.savings[layer] = {SaveLevel::kAll, SavePlace::kDevice};

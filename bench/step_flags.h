@@ -27,6 +27,8 @@ struct StepFlags {
   int64_t device_weights = 0, device_gradients = 0, device_state = 0;
   // Layers, from the last, that save everything whatever `save` says.
   int64_t save_all_layers = 0;
+  // Layers, from the first, that save their input and attention side on the host, or their input.
+  int64_t host_attention_layers = 0, host_input_layers = 0;
   double device_cap_gib = 0;  // 0: none
 
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
