@@ -33,6 +33,8 @@
 #include "engine/exec/gpu_devices.h"
 #include "engine/memory/host_memory.h"
 #include "engine/nn/kernel_scratch.h"
+#include "engine/plan/op_cost.h"
+#include "engine/plan/simulate.h"
 #include "engine/plan/train_program.h"
 #include "engine/train/random_init.h"
 #include "nlohmann/json.hpp"
@@ -215,20 +217,39 @@ nlohmann::json ArenaJson(const StepProgram& program) {
   return gib;
 }
 
+Simulation Predict(const StepFlags& flags, const Setup& setup) {
+  return Simulate(setup.train,
+                  OpSeconds(setup.train, setup.spec, setup.layout,
+                            {.tokens_per_micro_batch = flags.micro_batch_tokens,
+                             .mean_document_tokens = static_cast<double>(flags.sequence_length),
+                             .head_chunk_rows = flags.head_chunk_rows},
+                            H100Profile()));
+}
+
+nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
+  const Simulation predicted = Predict(flags, setup);
+  return {{"predicted_step_seconds", predicted.seconds},
+          {"predicted_tokens_per_second",
+           static_cast<double>(flags.micro_batches * flags.micro_batch_tokens) / predicted.seconds},
+          {"predicted_busy_seconds_by_lane", ByLane(predicted.busy_seconds)},
+          {"predicted_exposed_seconds_by_lane", ByLane(predicted.exposed_seconds)}};
+}
+
 absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
   Setup setup;
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
   const GradientPlane plane = PlaneOf(setup.policy);
-  return nlohmann::json{
-      {"geometry", flags.geometry},
-      {"tokens_per_step", flags.micro_batches * flags.micro_batch_tokens},
-      {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
-      {"device_gib_by_class", ArenaJson(setup.train)},
-      {"host_store_gib",
-       static_cast<double>(HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane)) /
-           kGib},
-      {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
-      {"ops", setup.train.ops.size()}};
+  nlohmann::json report = PredictionJson(flags, setup);
+  report.update({{"geometry", flags.geometry},
+                 {"tokens_per_step", flags.micro_batches * flags.micro_batch_tokens},
+                 {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
+                 {"device_gib_by_class", ArenaJson(setup.train)},
+                 {"host_store_gib", static_cast<double>(HostStore::BytesNeeded(
+                                        setup.layout, OptimizerState::kFloat32, plane)) /
+                                        kGib},
+                 {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
+                 {"ops", setup.train.ops.size()}});
+  return report;
 }
 
 // Random weights know nothing: each of V tokens is as likely as any other.
@@ -237,6 +258,15 @@ absl::Status CheckFirstLoss(double loss, int64_t vocab) {
   if (std::abs(loss - expected) < 0.1 * expected) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the first loss is ", loss, ", wanted about ", expected, "; the step is wrong"));
+}
+
+std::vector<SimulatedOp> InSeconds(std::span<const OpTime> timeline) {
+  std::vector<SimulatedOp> seconds;
+  for (const OpTime& time : timeline) {
+    seconds.push_back(
+        {static_cast<double>(time.start_ns) * 1e-9, static_cast<double>(time.end_ns) * 1e-9});
+  }
+  return seconds;
 }
 
 nlohmann::json PolicyJson(const StepFlags& flags) {
@@ -296,6 +326,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
   const double flops = TrainFlopsPerToken(setup.spec, flags.sequence_length);
   const std::span<const OpTime> timeline = setup.executor->timeline();
   report.update(MachineJson());
+  report.update(PredictionJson(flags, setup));
   report.update(
       {{"geometry", flags.geometry},
        {"tokens_per_step", tokens},
@@ -308,7 +339,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
        {"model_tflops", rate * flops * 1e-12},
        {"mfu_datasheet", rate * flops / kH100Bf16Flops},
        {"busy_seconds_by_lane", ByLane(measured.last.busy_seconds)},
-       {"exposed_seconds_by_lane", ExposedSeconds(setup.train, timeline)},
+       {"exposed_seconds_by_lane", ByLane(ExposedSeconds(setup.train, InSeconds(timeline)))},
        {"longest_compute_gaps", LongestGaps(setup.train, timeline)},
        {"seconds_by_op", SecondsByOp(setup.train, timeline)},
        {"link_gb_per_second", LinkGigabytesPerSecond(setup.train, setup.layout, timeline)},

@@ -74,22 +74,6 @@ nlohmann::json LongestGaps(const StepProgram& program, std::span<const OpTime> t
   return shown;
 }
 
-nlohmann::json ExposedSeconds(const StepProgram& program, std::span<const OpTime> timeline) {
-  std::array<double, kLaneCount> seconds = {};
-  for (const Gap& gap : ComputeGaps(program, timeline)) {
-    seconds[static_cast<int>(Lane::kCompute)] +=
-        static_cast<double>(gap.end_ns - gap.start_ns) * 1e-9;
-    for (size_t i = 0; i < program.ops.size(); ++i) {
-      const int64_t begin = std::max(gap.start_ns, timeline[i].start_ns);
-      const int64_t end = std::min(gap.end_ns, timeline[i].end_ns);
-      if (end > begin) {
-        seconds[static_cast<int>(program.ops[i].lane)] += static_cast<double>(end - begin) * 1e-9;
-      }
-    }
-  }
-  return ByLane(seconds);
-}
-
 nlohmann::json SecondsByOp(const StepProgram& program, std::span<const OpTime> timeline) {
   std::map<std::string, double> seconds;
   for (size_t i = 0; i < program.ops.size(); ++i) {

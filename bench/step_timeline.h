@@ -13,10 +13,6 @@ namespace penstock {
 
 nlohmann::json ByLane(const std::array<double, kLaneCount>& seconds);
 
-// By lane: how long it was busy while the compute lane was not. What "compute" names is the
-// length of its gaps.
-nlohmann::json ExposedSeconds(const StepProgram& program, std::span<const OpTime> timeline);
-
 // The longest gaps of the compute lane, each with the op that ended it.
 nlohmann::json LongestGaps(const StepProgram& program, std::span<const OpTime> timeline);
 

@@ -1,0 +1,131 @@
+#include "engine/plan/op_cost.h"
+
+#include <algorithm>
+
+namespace penstock {
+namespace {
+
+constexpr double kFloat = 4;
+
+class Costs {
+ public:
+  Costs(const StepProgram& program, const ModelSpec& spec, const ModelLayout& layout,
+        const CostInput& input, const MachineProfile& machine)
+      : program_(program), spec_(spec), layout_(layout), input_(input), machine_(machine) {
+    const double hidden = static_cast<double>(spec.hidden_size);
+    const double query = static_cast<double>(spec.q_size());
+    const double key_value = static_cast<double>(spec.kv_size());
+    const double intermediate = static_cast<double>(spec.intermediate_size);
+    attention_matrices_ = hidden * (2 * query + 2 * key_value);
+    gate_up_ = 2 * hidden * intermediate;
+    down_ = hidden * intermediate;
+    // Elements that memory-bound kernels read and write, a token: norms, rotation, residuals.
+    attention_elements_ = 6 * hidden + 3 * (query + key_value);
+    mlp_elements_ = 4 * hidden + 3 * intermediate;
+    tokens_ = static_cast<double>(input.tokens_per_micro_batch);
+    element_ = static_cast<double>(input.element_bytes);
+  }
+
+  double operator()(const FetchWeights& op) const {
+    return Size(op.block) * element_ / machine_.copy_in_bytes;
+  }
+  double operator()(const EmbedForward&) const { return Bytes(2 * tokens_ * Hidden() * element_); }
+  double operator()(const ForwardBlock&) const {
+    return AttentionSide() + GateUp() + Matmul(down_);
+  }
+  double operator()(const HeadLoss& op) const {
+    const double vocab = static_cast<double>(spec_.vocab_size);
+    const double matrix = Hidden() * vocab;
+    const bool gradients = op.d_in != kNoBuffer;
+    // Logits are written, read and overwritten; the sums are read and written for every chunk.
+    const double logits = tokens_ * vocab * element_ * (gradients ? 4 : 2);
+    const double chunks =
+        tokens_ / static_cast<double>(std::max<int64_t>(
+                      1, std::min(input_.head_chunk_rows, input_.tokens_per_micro_batch)));
+    const double sums = gradients ? chunks * matrix * 2 * kFloat : 0;
+    return (gradients ? 3 : 1) * Matmul(matrix) + Bytes(logits + sums);
+  }
+  double operator()(const BackwardBlock& op) const {
+    double seconds = 2 * Matmul(attention_matrices_ + gate_up_ + down_) +
+                     2.5 * AttentionFlops() / machine_.attention_backward_flops +
+                     Bytes(tokens_ * element_ * 2 * (attention_elements_ + mlp_elements_));
+    // Gradient sums: written, and read before that by all but the first micro-batch.
+    const double passes = op.accumulate == Accumulate::kAdd ? 2 : 1;
+    seconds += Bytes(Size(op.block) * kFloat * passes);
+    if (op.saved != SaveLevel::kAll) seconds += GateUp();
+    if (op.saved == SaveLevel::kInput) seconds += AttentionSide();
+    return seconds;
+  }
+  double operator()(const EmbedBackward&) const {
+    return Bytes(tokens_ * Hidden() * (element_ + 2 * kFloat));
+  }
+  double operator()(const StoreSaved& op) const {
+    return static_cast<double>(program_.buffer(op.host).bytes) / machine_.copy_out_bytes;
+  }
+  double operator()(const FetchSaved& op) const {
+    return static_cast<double>(program_.buffer(op.host).bytes) / machine_.copy_in_bytes;
+  }
+  double operator()(const RoundGradients& op) const { return Bytes(Size(op.block) * 6); }
+  double operator()(const ReduceNorm& op) const { return Bytes(Size(op.block) * GradientBytes()); }
+  double operator()(const StoreGradients& op) const {
+    return Size(op.block) * GradientBytes() / machine_.copy_out_bytes;
+  }
+  double operator()(const ClipScale&) const { return 0; }
+  double operator()(const UpdateHost& op) const {
+    return Size(op.block) / machine_.adamw_parameters;
+  }
+  // Planes and moments read and written, gradients read.
+  double operator()(const UpdateDevice& op) const {
+    return Bytes(Size(op.block) * (24 + GradientBytes()));
+  }
+  double operator()(const FetchState& op) const {
+    return Size(op.block) * 12 / machine_.copy_in_bytes;
+  }
+  double operator()(const StoreState& op) const {
+    return Size(op.block) * 12 / machine_.copy_out_bytes;
+  }
+
+ private:
+  double Hidden() const { return static_cast<double>(spec_.hidden_size); }
+  double Size(BlockId block) const {
+    return static_cast<double>(layout_.blocks[Index(block)].size);
+  }
+  double GradientBytes() const {
+    return static_cast<double>(GradientBytesPerElement(program_.gradient_type));
+  }
+  double Bytes(double bytes) const { return bytes / machine_.device_bytes; }
+  double Matmul(double elements) const { return 2 * tokens_ * elements / machine_.matmul_flops; }
+  double AttentionFlops() const {
+    return 2 * tokens_ * input_.mean_document_tokens * static_cast<double>(spec_.q_size());
+  }
+  double AttentionSide() const {
+    return Matmul(attention_matrices_) + AttentionFlops() / machine_.attention_forward_flops +
+           Bytes(tokens_ * element_ * attention_elements_);
+  }
+  double GateUp() const { return Matmul(gate_up_) + Bytes(tokens_ * element_ * mlp_elements_); }
+
+  const StepProgram& program_;
+  const ModelSpec& spec_;
+  const ModelLayout& layout_;
+  const CostInput& input_;
+  const MachineProfile& machine_;
+  double attention_matrices_ = 0, gate_up_ = 0, down_ = 0;
+  double attention_elements_ = 0, mlp_elements_ = 0;
+  double tokens_ = 0, element_ = 0;
+};
+
+}  // namespace
+
+std::vector<double> OpSeconds(const StepProgram& program, const ModelSpec& spec,
+                              const ModelLayout& layout, const CostInput& input,
+                              const MachineProfile& machine) {
+  const Costs costs(program, spec, layout, input, machine);
+  std::vector<double> seconds;
+  seconds.reserve(program.ops.size());
+  for (const Op& op : program.ops) {
+    seconds.push_back(machine.op_seconds + std::visit(costs, op.body));
+  }
+  return seconds;
+}
+
+}  // namespace penstock

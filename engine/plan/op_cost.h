@@ -1,0 +1,30 @@
+// How long the ops of a program take on a machine: operations and bytes, counted, over its rates.
+//
+// With T tokens, N elements of a layer's matrices, context c (the mean length of a document):
+//   matmul    2 T N forward, 4 T N backward, and what the save level recomputes
+//   attention 2 T c q forward (causal: half of the products), 2.5 times that backward
+// and the bytes of memory-bound kernels and of gradient sums, which are read and written as fp32.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/model/layout.h"
+#include "engine/plan/machine_profile.h"
+#include "engine/plan/step_program.h"
+
+namespace penstock {
+
+struct CostInput {
+  int64_t tokens_per_micro_batch = 0;
+  double mean_document_tokens = 0;
+  int64_t head_chunk_rows = 0;
+  int64_t element_bytes = 2;
+};
+
+// Seconds of every op of the program.
+std::vector<double> OpSeconds(const StepProgram& program, const ModelSpec& spec,
+                              const ModelLayout& layout, const CostInput& input,
+                              const MachineProfile& machine);
+
+}  // namespace penstock
