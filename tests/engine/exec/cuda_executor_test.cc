@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
+constexpr int kSteps = 50;
 constexpr double kLossBound = 0.02;
 constexpr double kGradientBound = 0.04;
 
@@ -51,7 +52,7 @@ void ExpectFollowsTheCpu(const TinyJob::Options& options) {
   TinyJob cuda(OnCuda(options), documents);
   cpu.optimizer().learning_rate = cuda.optimizer().learning_rate = 3e-3;
   double first_loss = 0, loss = 0;
-  for (int step = 0; step < 20; ++step) {
+  for (int step = 0; step < kSteps; ++step) {
     const StepResult expected = cpu.Run(), actual = cuda.Run();
     loss = actual.loss_sum;
     if (step == 0) {
@@ -64,10 +65,10 @@ void ExpectFollowsTheCpu(const TinyJob::Options& options) {
     EXPECT_NEAR(actual.loss_sum / expected.loss_sum, 1, kLossBound) << "step " << step;
   }
   EXPECT_LT(loss, 0.9 * first_loss);
-  EXPECT_EQ(cuda.store().updates_applied, 20);
+  EXPECT_EQ(cuda.store().updates_applied, kSteps);
 }
 
-TEST_F(CudaExecutorTest, FollowsTheCpuForTwentySteps) {
+TEST_F(CudaExecutorTest, FollowsTheCpuForFiftySteps) {
   for (HeadWeights head : {HeadWeights::kTiedToEmbedding, HeadWeights::kSeparate}) {
     ExpectFollowsTheCpu({.head = head});
     ExpectFollowsTheCpu({.head = head, .cut = {.tokens_per_micro_batch = 128}});
@@ -133,6 +134,38 @@ TEST_F(CudaExecutorTest, EveryPolicyGivesTheSameBits) {
       }
     }
   }
+}
+
+// Layers of 235 MB: copies and matrices of the size that real models have.
+TEST_F(CudaExecutorTest, LargeLayersStreamedAndResidentGiveTheSameBits) {
+  const auto large = [](ModelSpec& spec) {
+    spec.hidden_size = 2048;
+    spec.intermediate_size = 16384;
+    spec.num_heads = spec.num_kv_heads = 16;
+    spec.head_dim = 128;
+    spec.attention_scale = 1 / std::sqrt(128.0);
+  };
+  const auto documents = RandomDocuments(40, 18);
+  constexpr int64_t kLayers = 2;
+  const auto options = [&](const Policy& policy) {
+    return OnCuda({.layers = kLayers,
+                   .policy = policy,
+                   .cut = {.tokens_per_micro_batch = 128},
+                   .adjust = large});
+  };
+  const GradientType type = GradientType::kBfloat16;
+  TinyJob streamed(options({.saving = {.level = SaveLevel::kInput},
+                            .decoder_slots = 1,
+                            .gradient_type = type,
+                            .update_time = UpdateTime::kNextStep}),
+                   documents);
+  TinyJob resident(options({.gradient_type = type,
+                            .placements = PlaceAll(
+                                kLayers, {.weights = true, .gradients = true, .state = true})}),
+                   documents);
+  ASSERT_GT(streamed.program().micro_batches, 1);
+  EXPECT_EQ(streamed.Run(3).decision.grad_norm, resident.Run(3).decision.grad_norm);
+  EXPECT_TRUE(streamed.State() == resident.State());
 }
 
 TEST_F(CudaExecutorTest, RandomValidProgramsGiveTheSameBits) {
