@@ -44,6 +44,27 @@ else()
   message(STATUS "No CUDA toolkit with cuBLASLt: building without GPU support")
 endif()
 
+# cuDNN is needed at build time by its headers only: engine/cuda/cudnn_library.cc loads the library.
+# Its frontend is headers alone, unpacked from PyPI by tools/install_deps.
+set(PENSTOCK_CUDNN OFF)
+if(PENSTOCK_CUDA)
+  find_path(CUDNN_INCLUDE_DIR cudnn_graph.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
+    PATHS ${PROJECT_SOURCE_DIR}/.deps/cudnn-frontend/include NO_DEFAULT_PATH)
+  if(CUDNN_INCLUDE_DIR AND CUDNN_FRONTEND_INCLUDE_DIR)
+    set(PENSTOCK_CUDNN ON)
+    add_library(penstock_cudnn_headers INTERFACE)
+    target_include_directories(penstock_cudnn_headers SYSTEM INTERFACE
+      ${CUDNN_FRONTEND_INCLUDE_DIR} ${CUDNN_INCLUDE_DIR})
+    # Errors come back as values, and nothing of the frontend's JSON is used.
+    target_compile_definitions(penstock_cudnn_headers INTERFACE
+      NV_CUDNN_DISABLE_EXCEPTION CUDNN_FRONTEND_SKIP_JSON_LIB)
+    target_link_libraries(penstock_cudnn_headers INTERFACE ${CMAKE_DL_LIBS})
+  else()
+    message(STATUS "No cuDNN headers or no frontend (tools/install_deps): attention by our kernels")
+  endif()
+endif()
+
 if(NOT PENSTOCK_ENGINE_ONLY)
   find_package(spdlog REQUIRED)
   find_package(benchmark REQUIRED)

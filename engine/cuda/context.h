@@ -9,6 +9,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
+#include "engine/cuda/cudnn_attention.h"
 #include "engine/cuda/device_memory.h"
 #include "engine/cuda/handle.h"
 #include "engine/cuda/matmul.h"
@@ -20,7 +21,8 @@ namespace penstock::cuda {
 struct Context {
   cudaStream_t stream;
   MatmulPlanner* matmul;
-  std::byte* workspace;  // device
+  CudnnAttention* cudnn;  // null: attention by our own kernels
+  std::byte* workspace;   // device
   int64_t workspace_bytes;
 };
 
@@ -30,17 +32,19 @@ class OwnedContext {
   // cuBLASLt asks for 32 MiB on Hopper; more lets sums over rows take more blocks.
   static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 
-  // On the current device. Unavailable without one.
+  // On the current device. Unavailable without one. The first without cuDNN says so on stderr.
   static absl::StatusOr<std::unique_ptr<OwnedContext>> Create();
 
   const Context& get() const { return context_; }
 
  private:
-  OwnedContext(Stream stream, CublasLt lt, DeviceMemory workspace);
+  OwnedContext(Stream stream, CublasLt lt, std::unique_ptr<CudnnAttention> cudnn,
+               DeviceMemory workspace);
 
   Stream stream_;
   DeviceMemory workspace_;
   MatmulPlanner matmul_;
+  std::unique_ptr<CudnnAttention> cudnn_;  // or null
   Context context_;
 };
 

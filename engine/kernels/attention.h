@@ -16,7 +16,7 @@
 //           it lies: tiles start at the document, and no sum crosses it.
 // Aliasing  none, but q, k, v may be views of one activation and dq, dk, dv of another.
 // Scratch   scratch_bytes >= Cpu- or CudaAttentionScratchBytes(); contents are undefined before and
-// after.
+//           after.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,7 @@ struct AttentionForwardArgs {
   int64_t window;  // 0: all earlier tokens of the document
   void* scratch;
   int64_t scratch_bytes;
+  const int32_t* host_document_starts = nullptr;  // as in the backward op
 };
 
 template <typename T>
@@ -69,6 +70,8 @@ struct AttentionBackwardArgs {
   int64_t window;
   void* scratch;
   int64_t scratch_bytes;
+  // CUDA: document_starts on the host, read before the op returns. With them it may use cuDNN.
+  const int32_t* host_document_starts = nullptr;
 };
 
 absl::Status AttentionForward(const cpu::Context& context, const AttentionForwardArgs<float>& args);
@@ -79,14 +82,20 @@ absl::Status AttentionBackward(const cpu::Context& context,
 int64_t CpuAttentionScratchBytes(int threads);
 
 // CUDA: head_dim up to 128, else Unimplemented. Tensor cores; probabilities and their gradients
-// are rounded to bf16 before they are multiplied.
+// are rounded to bf16 before they are multiplied. By cuDNN where it can (attention_cudnn.h says
+// when), which sums dk and dv over the query heads of a group from bf16, and takes small blocks of
+// host memory at each call; else by kernels of our own. The choice depends on the shape alone.
 absl::Status AttentionForward(const cuda::Context& context, const AttentionForwardArgs<bf16>& args);
 absl::Status AttentionBackward(const cuda::Context& context,
                                const AttentionBackwardArgs<bf16>& args);
 
-// Scratch for either op on any CUDA context: dot(dout, out) of each row and head.
-constexpr int64_t CudaAttentionScratchBytes(int64_t max_rows, int64_t num_heads) {
-  return max_rows * num_heads * static_cast<int64_t>(sizeof(float));
-}
+// What the size of scratch depends on; `rows` of a micro-batch.
+struct AttentionShape {
+  int64_t rows, num_heads, num_kv_heads, head_dim;
+};
+
+// Scratch for either op on any CUDA context, however the rows are cut into documents: about half a
+// GiB where documents are long and more with rows, less for few rows.
+int64_t CudaAttentionScratchBytes(const AttentionShape& shape);
 
 }  // namespace penstock

@@ -8,6 +8,7 @@
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/attention_cudnn.h"
 #include "engine/kernels/attention_launch_cuda.h"
 #include "engine/kernels/attention_tiles_cuda.cuh"
 
@@ -335,7 +336,8 @@ absl::Status AttentionBackward(const cuda::Context& context,
   PENSTOCK_RETURN_IF_ERROR(RequireSizes("AttentionBackward", {{"dq_stride", args.dq_stride},
                                                               {"dk_stride", args.dk_stride},
                                                               {"dv_stride", args.dv_stride}}));
-  const int64_t wanted = CudaAttentionScratchBytes(args.rows, args.num_heads);
+  const int64_t wanted =
+      CudaAttentionScratchBytes({args.rows, args.num_heads, args.num_kv_heads, args.head_dim});
   PENSTOCK_RETURN_IF_ERROR(
       Require(wanted == 0 || (args.scratch != nullptr && args.scratch_bytes >= wanted),
               "AttentionBackward", "CudaAttentionScratchBytes() of scratch",
@@ -344,6 +346,8 @@ absl::Status AttentionBackward(const cuda::Context& context,
   PENSTOCK_RETURN_IF_ERROR(Require(
       args.dout != nullptr && args.dq != nullptr && args.dk != nullptr && args.dv != nullptr,
       "AttentionBackward", "arrays dout, dq, dk and dv"));
+  PENSTOCK_ASSIGN_OR_RETURN(const bool queued, BackwardByCudnn(context, args));
+  if (queued) return absl::OkStatus();
   const bool wide = cuda::AllowsWide({args.q, args.k, args.v, args.dout, args.out},
                                      {args.q_stride, args.k_stride, args.v_stride, args.head_dim});
   const BackwardParams params{args, static_cast<float*>(args.scratch), wide};

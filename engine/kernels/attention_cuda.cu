@@ -5,6 +5,7 @@
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/attention_cudnn.h"
 #include "engine/kernels/attention_launch_cuda.h"
 #include "engine/kernels/attention_tiles_cuda.cuh"
 
@@ -178,6 +179,8 @@ absl::Status AttentionForward(const cuda::Context& context,
                               const AttentionForwardArgs<bf16>& args) {
   PENSTOCK_RETURN_IF_ERROR(CheckContract("AttentionForward", args));
   if (args.rows == 0 || args.num_heads == 0) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const bool queued, ForwardByCudnn(context, args));
+  if (queued) return absl::OkStatus();
   const ForwardParams params{
       args, cuda::AllowsWide({args.q, args.k, args.v},
                              {args.q_stride, args.k_stride, args.v_stride, args.head_dim})};

@@ -29,6 +29,8 @@ struct MicroBatchView {
   const int32_t* document_starts = nullptr;  // [num_documents + 1], first 0, last T
   int64_t num_documents = 0;
   int64_t tokens = 0;
+  // document_starts on the host, for backends whose other arrays are not; may be null.
+  const int32_t* host_document_starts = nullptr;
 };
 
 // Buffers are laid out by plan/activations.h: `attention` as AttentionTensors and `scratch` as

@@ -194,7 +194,8 @@ absl::Status Decoder<T, Context>::AttentionBackward(Context& context, int64_t la
                                         .scale = static_cast<float>(spec_.attention_scale),
                                         .window = spec_.window[layer],
                                         .scratch = args.scratch + scratch_.kernel,
-                                        .scratch_bytes = kernel_scratch_bytes_});
+                                        .scratch_bytes = kernel_scratch_bytes_,
+                                        .host_document_starts = batch.host_document_starts});
 }
 
 template <typename T, typename Context>

@@ -130,7 +130,8 @@ absl::Status Decoder<T, Context>::AttentionForward(Context& context, int64_t lay
                    .scale = static_cast<float>(spec_.attention_scale),
                    .window = spec_.window[layer],
                    .scratch = scratch + scratch_.kernel,
-                   .scratch_bytes = kernel_scratch_bytes_}));
+                   .scratch_bytes = kernel_scratch_bytes_,
+                   .host_document_starts = batch.host_document_starts}));
   return LinearForward(context, LinearForwardArgs<T>{.x = attended,
                                                      .w = Find(weights, Role::kOWeight),
                                                      .bias = Find(weights, Role::kOBias),

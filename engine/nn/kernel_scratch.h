@@ -13,8 +13,9 @@ namespace penstock {
 inline int64_t CpuKernelScratchBytes(int threads) { return CpuAttentionScratchBytes(threads); }
 
 inline int64_t CudaKernelScratchBytes(const ModelSpec& spec, int64_t tokens) {
-  return std::max(CudaAttentionScratchBytes(tokens, spec.num_heads),
-                  CudaEmbeddingScratchBytes(tokens));
+  return std::max(
+      CudaAttentionScratchBytes({tokens, spec.num_heads, spec.num_kv_heads, spec.head_dim}),
+      CudaEmbeddingScratchBytes(tokens));
 }
 
 }  // namespace penstock

@@ -75,7 +75,8 @@ void StepInputs::Stage(int64_t index, const MicroBatchView& batch) {
                    .labels = device + 2 * room,
                    .document_starts = device + 3 * room,
                    .num_documents = batch.num_documents,
-                   .tokens = batch.tokens};
+                   .tokens = batch.tokens,
+                   .host_document_starts = to + 3 * room};
 }
 
 absl::Status StepInputs::Upload(cudaStream_t stream, std::span<const MicroBatchView> batches) {

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/kernels/attention.h"
+#include "engine/kernels/attention_calls.h"
+#include "engine/kernels/attention_cudnn.h"
 #include "gtest/gtest.h"
 #include "tests/engine/kernels/attention_fixture.h"
 #include "tests/engine/kernels/cuda_parity.h"
@@ -16,62 +18,98 @@ constexpr double kOutBound = 1e-2;
 constexpr double kGradientBound = 2e-2;
 constexpr double kLseBound = 1e-4;
 
-AttentionResults RunOnDevice(const cuda::Context& context, const AttentionInputs& inputs) {
+// Which kernels run: our own, or cuDNN's, which then must not fall back; score_bytes as in
+// attention_calls.h.
+struct Route {
+  bool cudnn = false;
+  int64_t score_bytes = attention::kScoreBytes;
+};
+
+void RunForward(cuda::Context context, const Route& route, const AttentionForwardArgs<bf16>& args) {
+  if (route.cudnn) {
+    const absl::StatusOr<bool> queued = cuda::attention::ForwardByCudnn(context, args);
+    ASSERT_TRUE(queued.ok()) << queued.status();
+    EXPECT_EQ(*queued, args.rows > 0) << "refused";
+    return;
+  }
+  context.cudnn = nullptr;
+  const absl::Status status = AttentionForward(context, args);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+void RunBackward(cuda::Context context, const Route& route,
+                 const AttentionBackwardArgs<bf16>& args) {
+  if (route.cudnn) {
+    const absl::StatusOr<bool> queued =
+        cuda::attention::BackwardByCudnn(context, args, route.score_bytes);
+    ASSERT_TRUE(queued.ok()) << queued.status();
+    EXPECT_EQ(*queued, args.rows > 0) << "refused";
+    return;
+  }
+  context.cudnn = nullptr;
+  const absl::Status status = AttentionBackward(context, args);
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+AttentionResults RunOnDevice(const cuda::Context& context, const Route& route,
+                             const AttentionInputs& inputs) {
   const reference::AttentionShape& shape = inputs.shape;
-  const int64_t scratch_bytes = CudaAttentionScratchBytes(shape.rows(), shape.heads);
-  const DeviceFloats scratch(Poisoned(scratch_bytes / static_cast<int64_t>(sizeof(float))));
+  const int64_t scratch_bytes =
+      CudaAttentionScratchBytes({shape.rows(), shape.heads, shape.kv_heads, shape.head_dim});
+  const DeviceFloats scratch(Poisoned(scratch_bytes / static_cast<int64_t>(sizeof(float)) + 1));
   const DeviceBf16 qkv(inputs.qkv), dout(inputs.dout);
   const DeviceBf16 out(Poisoned(inputs.dout.size())), dqkv(Poisoned(inputs.qkv.size()));
   const DeviceFloats lse(Poisoned(shape.rows() * shape.heads));
   const DeviceInts starts(shape.starts);
   const int64_t documents = static_cast<int64_t>(shape.starts.size()) - 1;
   const int64_t k_offset = inputs.q_size(), v_offset = inputs.q_size() + inputs.kv_size();
-  const absl::Status forward = AttentionForward(context, {.q = qkv.data(),
-                                                          .q_stride = inputs.stride(),
-                                                          .k = qkv.data() + k_offset,
-                                                          .k_stride = inputs.stride(),
-                                                          .v = qkv.data() + v_offset,
-                                                          .v_stride = inputs.stride(),
-                                                          .out = out.data(),
-                                                          .lse = lse.data(),
-                                                          .document_starts = starts.data(),
-                                                          .num_documents = documents,
-                                                          .rows = shape.rows(),
-                                                          .num_heads = shape.heads,
-                                                          .num_kv_heads = shape.kv_heads,
-                                                          .head_dim = shape.head_dim,
-                                                          .scale = static_cast<float>(shape.scale),
-                                                          .window = shape.window,
-                                                          .scratch = nullptr,
-                                                          .scratch_bytes = 0});
-  EXPECT_TRUE(forward.ok()) << forward;
-  const absl::Status backward =
-      AttentionBackward(context, {.q = qkv.data(),
-                                  .q_stride = inputs.stride(),
-                                  .k = qkv.data() + k_offset,
-                                  .k_stride = inputs.stride(),
-                                  .v = qkv.data() + v_offset,
-                                  .v_stride = inputs.stride(),
-                                  .out = out.data(),
-                                  .dout = dout.data(),
-                                  .lse = lse.data(),
-                                  .dq = dqkv.data(),
-                                  .dq_stride = inputs.stride(),
-                                  .dk = dqkv.data() + k_offset,
-                                  .dk_stride = inputs.stride(),
-                                  .dv = dqkv.data() + v_offset,
-                                  .dv_stride = inputs.stride(),
-                                  .document_starts = starts.data(),
-                                  .num_documents = documents,
-                                  .rows = shape.rows(),
-                                  .num_heads = shape.heads,
-                                  .num_kv_heads = shape.kv_heads,
-                                  .head_dim = shape.head_dim,
-                                  .scale = static_cast<float>(shape.scale),
-                                  .window = shape.window,
-                                  .scratch = scratch.data(),
-                                  .scratch_bytes = scratch_bytes});
-  EXPECT_TRUE(backward.ok()) << backward;
+  RunForward(context, route,
+             {.q = qkv.data(),
+              .q_stride = inputs.stride(),
+              .k = qkv.data() + k_offset,
+              .k_stride = inputs.stride(),
+              .v = qkv.data() + v_offset,
+              .v_stride = inputs.stride(),
+              .out = out.data(),
+              .lse = lse.data(),
+              .document_starts = starts.data(),
+              .num_documents = documents,
+              .rows = shape.rows(),
+              .num_heads = shape.heads,
+              .num_kv_heads = shape.kv_heads,
+              .head_dim = shape.head_dim,
+              .scale = static_cast<float>(shape.scale),
+              .window = shape.window,
+              .scratch = scratch.data(),
+              .scratch_bytes = scratch_bytes,
+              .host_document_starts = shape.starts.data()});
+  RunBackward(context, route,
+              {.q = qkv.data(),
+               .q_stride = inputs.stride(),
+               .k = qkv.data() + k_offset,
+               .k_stride = inputs.stride(),
+               .v = qkv.data() + v_offset,
+               .v_stride = inputs.stride(),
+               .out = out.data(),
+               .dout = dout.data(),
+               .lse = lse.data(),
+               .dq = dqkv.data(),
+               .dq_stride = inputs.stride(),
+               .dk = dqkv.data() + k_offset,
+               .dk_stride = inputs.stride(),
+               .dv = dqkv.data() + v_offset,
+               .dv_stride = inputs.stride(),
+               .document_starts = starts.data(),
+               .num_documents = documents,
+               .rows = shape.rows(),
+               .num_heads = shape.heads,
+               .num_kv_heads = shape.kv_heads,
+               .head_dim = shape.head_dim,
+               .scale = static_cast<float>(shape.scale),
+               .window = shape.window,
+               .scratch = scratch.data(),
+               .scratch_bytes = scratch_bytes,
+               .host_document_starts = shape.starts.data()});
   return {out.Download(), lse.Download(), dqkv.Download()};
 }
 
@@ -83,7 +121,7 @@ AttentionInputs RandomInputs(const reference::AttentionShape& shape) {
 }
 
 CudaCase Case(const std::string& documents_name, const std::vector<int32_t>& starts, int64_t heads,
-              int64_t kv_heads, int64_t head_dim, int64_t window) {
+              int64_t kv_heads, int64_t head_dim, int64_t window, const Route& route = {}) {
   const AttentionInputs inputs =
       RandomInputs({.starts = starts,
                     .heads = heads,
@@ -95,7 +133,7 @@ CudaCase Case(const std::string& documents_name, const std::vector<int32_t>& sta
                                head_dim, "Window", window),
           .run =
               [=](const cuda::Context& context) {
-                const AttentionResults results = RunOnDevice(context, inputs);
+                const AttentionResults results = RunOnDevice(context, route, inputs);
                 const auto columns = [&](int64_t begin, int64_t count) {
                   return Columns(results.dqkv, inputs.shape.rows(), inputs.stride(), begin, count);
                 };
@@ -118,34 +156,98 @@ CudaCase Case(const std::string& documents_name, const std::vector<int32_t>& sta
 }
 
 // A document has the same bits whatever is packed beside it, and NaN stays in its document.
+void ExpectIsolated(const cuda::Context& context, const Route& route, int64_t head_dim,
+                    int64_t window, int32_t length) {
+  const AttentionInputs document = RandomInputs({{0, length}, 4, 2, head_dim, window, 0.2});
+  const AttentionResults alone = RunOnDevice(context, route, document);
+  const std::vector<int32_t> starts = {0, 37, 37, 166, 166 + length, 166 + length + 41};
+  AttentionInputs packed = RandomInputs({starts, 4, 2, head_dim, window, 0.2});
+  std::fill(packed.qkv.begin(), packed.qkv.end(), std::numeric_limits<float>::quiet_NaN());
+  std::copy(document.qkv.begin(), document.qkv.end(), packed.qkv.begin() + 166 * packed.stride());
+  std::copy(document.dout.begin(), document.dout.end(),
+            packed.dout.begin() + 166 * packed.q_size());
+  const AttentionResults together = RunOnDevice(context, route, packed);
+  const auto rows = [&](const Floats& values, int64_t width) {
+    return Floats(values.begin() + 166 * width, values.begin() + (166 + length) * width);
+  };
+  EXPECT_EQ(rows(together.out, packed.q_size()), alone.out);
+  EXPECT_EQ(rows(together.lse, 4), alone.lse);
+  EXPECT_EQ(rows(together.dqkv, packed.stride()), alone.dqkv);
+}
+
 TEST(CudaAttentionIsolationTest, ADocumentDoesNotFeelItsNeighbours) {
   const auto context = ContextOrNull();
   if (context == nullptr) GTEST_SKIP() << "no GPU";
-  for (const int64_t head_dim : {24, 128}) {
-    for (const int64_t window : {0, 3, 64}) {
-      for (const int32_t length : {1, 63, 64, 65, 130}) {
-        const reference::AttentionShape alone_shape{{0, length}, 4, 2, head_dim, window, 0.2};
-        const AttentionInputs document = RandomInputs(alone_shape);
-        const AttentionResults alone = RunOnDevice(context->get(), document);
-        const std::vector<int32_t> starts = {0, 37, 37, 166, 166 + length, 166 + length + 41};
-        AttentionInputs packed = RandomInputs({starts, 4, 2, head_dim, window, 0.2});
-        std::fill(packed.qkv.begin(), packed.qkv.begin() + 166 * packed.stride(),
-                  std::numeric_limits<float>::quiet_NaN());
-        std::copy(document.qkv.begin(), document.qkv.end(),
-                  packed.qkv.begin() + 166 * packed.stride());
-        std::copy(document.dout.begin(), document.dout.end(),
-                  packed.dout.begin() + 166 * packed.q_size());
-        const AttentionResults together = RunOnDevice(context->get(), packed);
-        const auto rows = [&](const Floats& values, int64_t width) {
-          return Floats(values.begin() + 166 * width, values.begin() + (166 + length) * width);
-        };
-        EXPECT_EQ(rows(together.out, packed.q_size()), alone.out) << length << " " << window;
-        EXPECT_EQ(rows(together.lse, 4), alone.lse) << length << " " << window;
-        EXPECT_EQ(rows(together.dqkv, packed.stride()), alone.dqkv) << length << " " << window;
+  for (const bool cudnn : {false, true}) {
+    if (cudnn && context->get().cudnn == nullptr) continue;
+    for (const int64_t head_dim : {cudnn ? 64 : 24, 128}) {
+      for (const int64_t window : {0, 3, 64}) {
+        for (const int32_t length : {1, 63, 64, 65, 130, 300}) {
+          SCOPED_TRACE(absl::StrCat(cudnn, " ", head_dim, " ", window, " ", length));
+          ExpectIsolated(context->get(), {.cudnn = cudnn}, head_dim, window, length);
+        }
       }
     }
   }
 }
+
+// Cut by queries too: the cut must not depend on the neighbours either.
+TEST(CudaAttentionIsolationTest, ChunksOfQueriesDoNotFeelTheNeighbours) {
+  const auto context = ContextOrNull();
+  if (context == nullptr) GTEST_SKIP() << "no GPU";
+  if (context->get().cudnn == nullptr) GTEST_SKIP() << "no cuDNN";
+  for (const int64_t window : {0, 64}) {
+    ExpectIsolated(context->get(), {.cudnn = true, .score_bytes = 128 << 10}, 128, window, 600);
+  }
+}
+
+// One context for all, as plans take long to build.
+class CudnnAttentionTest : public testing::TestWithParam<CudaCase> {
+ protected:
+  static void SetUpTestSuite() { context_ = ContextOrNull(); }
+  static void TearDownTestSuite() { context_.reset(); }
+  void SetUp() override {
+    if (context_ == nullptr) GTEST_SKIP() << "no GPU";
+    if (context_->get().cudnn == nullptr) GTEST_SKIP() << "no cuDNN";
+  }
+  static inline std::unique_ptr<cuda::OwnedContext> context_;
+};
+
+TEST_P(CudnnAttentionTest, EqualsTheReferenceAndRepeats) {
+  ExpectParity(GetParam(), context_->get());
+}
+
+std::vector<CudaCase> CudnnCases() {
+  const std::vector<int32_t> packed = {0, 0, 1, 3, 66, 130, 195, 325, 325, 628};
+  // 600 rows have class 1,024: whole, in groups of heads, and in chunks of 256 and of 128 queries.
+  const int64_t group_bytes = 2 * 1024 * 1024 * 2;
+  std::vector<int32_t> many = {0};
+  for (int i = 0; i < 150; ++i) many.push_back(many.back() + 1 + i % 5);
+  std::vector<CudaCase> cases;
+  for (const int64_t window : {0, 1, 3, 64, 65, 1000}) {
+    cases.push_back(Case("Packed", packed, 4, 4, 128, window, {.cudnn = true}));
+    cases.push_back(Case("Packed", packed, 4, 2, 64, window, {.cudnn = true}));
+    cases.push_back(Case("Packed", packed, 7, 1, 128, window, {.cudnn = true}));
+  }
+  for (const int64_t window : {0, 100}) {
+    cases.push_back(Case("Groups", {0, 20, 620}, 6, 3, 128, window,
+                         {.cudnn = true, .score_bytes = group_bytes}));
+    cases.push_back(Case("Chunks256", {0, 20, 620, 700}, 4, 2, 64, window,
+                         {.cudnn = true, .score_bytes = group_bytes / 4}));
+    cases.push_back(Case("Chunks128", {0, 520, 1120}, 2, 2, 128, window,
+                         {.cudnn = true, .score_bytes = group_bytes / 16}));
+  }
+  cases.push_back(Case("Many", many, 3, 1, 64, 0, {.cudnn = true}));
+  cases.push_back(Case("None", {0}, 2, 1, 64, 0, {.cudnn = true}));
+  cases.push_back(Case("OneToken", {0, 1}, 1, 1, 64, 0, {.cudnn = true}));
+  cases.push_back(Case("Odd", {0, 200}, 2, 1, 80, 0, {.cudnn = true}));
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, CudnnAttentionTest, testing::ValuesIn(CudnnCases()),
+                         [](const testing::TestParamInfo<CudaCase>& info) {
+                           return info.param.name;
+                         });
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // The table that holds the CUDA ops to the float64 references, like parity.h's for the CPU.
-// parity_cuda_test.cc runs each row twice, wants the same bits, and compares.
+// parity_cuda_test.cc gives each row to ExpectParity.
 //
 // Inputs are rounded to bf16 before either side sees them, so a bound speaks of the op's own
 // roundings: one of 2^-9 for an output stored as bf16, f32 sums for one stored as f32.
@@ -87,6 +87,9 @@ class DeviceBf16 {
 
 using DeviceFloats = DeviceArray<float>;
 using DeviceInts = DeviceArray<int32_t>;
+
+// Runs a case twice, wants the same bits, and compares with what is expected.
+void ExpectParity(const CudaCase& one, const cuda::Context& context);
 
 // Null without a device: then the test skips itself.
 std::unique_ptr<cuda::OwnedContext> ContextOrNull();
