@@ -175,6 +175,7 @@ int Main(int argc, char** argv) {
   auto context = cuda::OwnedContext::Create();
   Check(context.status());
   const AttentionShape shape{values[3], values[0], values[1], values[2]};
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
   for (const int64_t length : {1024, 4096, 16384, 65536}) {
     if (length > shape.rows) break;
     AttentionShape some = shape;

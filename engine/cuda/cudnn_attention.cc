@@ -46,8 +46,6 @@ enum Uid : int64_t {
 struct Plan {
   graph::Graph graph;
   int64_t workspace_bytes = 0;
-  // Kept from call to call, so that its nodes are made once.
-  std::unordered_map<int64_t, void*> pointers;
 };
 
 // Adds the arrays of one shape to a graph.
@@ -67,7 +65,7 @@ class GraphBuilder {
     auto [out, lse] =
         graph_.sdpa(Queries(kQ, shape_.q_stride, kQOffsets), Keys(kK, shape_.k_stride, kKOffsets),
                     Keys(kV, shape_.v_stride, kVOffsets), options);
-    MakeOutput(out, Describe(kOut, shape_.num_heads, shape_.queries, shape_.out_stride),
+    MakeOutput(out, Describe(kOut, shape_.num_heads, shape_.longest, shape_.out_stride),
                Offsets(kOutOffsets));
     MakeOutput(lse, DescribeLse(), Offsets(kLseOffsets));
   }
@@ -77,34 +75,30 @@ class GraphBuilder {
     options.set_name("attention_backward").set_deterministic_algorithm(true);
     SetCommon(options);
     const Tensor out_offsets = Offsets(kOutOffsets);
-    auto out = Describe(kOut, shape_.num_heads, shape_.queries, shape_.out_stride);
-    auto dout = Describe(kDout, shape_.num_heads, shape_.queries, shape_.out_stride);
+    auto out = Describe(kOut, shape_.num_heads, shape_.longest, shape_.out_stride);
+    auto dout = Describe(kDout, shape_.num_heads, shape_.longest, shape_.out_stride);
     auto lse = DescribeLse();
     auto [dq, dk, dv] = graph_.sdpa_backward(
         Queries(kQ, shape_.q_stride, kQOffsets), Keys(kK, shape_.k_stride, kKOffsets),
         Keys(kV, shape_.v_stride, kVOffsets), graph_.tensor(out.set_ragged_offset(out_offsets)),
         graph_.tensor(dout.set_ragged_offset(out_offsets)),
         graph_.tensor(lse.set_ragged_offset(Offsets(kLseOffsets))), options);
-    MakeOutput(dq, Describe(kDq, shape_.num_heads, shape_.queries, shape_.dq_stride),
+    MakeOutput(dq, Describe(kDq, shape_.num_heads, shape_.longest, shape_.dq_stride),
                Offsets(kDqOffsets));
-    MakeOutput(dk, Describe(kDk, shape_.num_kv_heads, shape_.keys, shape_.dk_stride),
+    MakeOutput(dk, Describe(kDk, shape_.num_kv_heads, shape_.longest, shape_.dk_stride),
                Offsets(kDkOffsets));
-    MakeOutput(dv, Describe(kDv, shape_.num_kv_heads, shape_.keys, shape_.dv_stride),
+    MakeOutput(dv, Describe(kDv, shape_.num_kv_heads, shape_.longest, shape_.dv_stride),
                Offsets(kDvOffsets));
   }
 
  private:
-  // Causal from the documents' ends, which differs from their beginnings where a call has a
-  // document's later queries only.
   template <typename Options>
   void SetCommon(Options& options) {
     options.set_attn_scale(shape_.scale)
         .set_padding_mask(true)
         .set_seq_len_q(Counts(kQueryCounts))
         .set_seq_len_kv(Counts(kKeyCounts))
-        .set_diagonal_alignment(shape_.queries == shape_.keys
-                                    ? cudnn_frontend::DiagonalAlignment_t::TOP_LEFT
-                                    : cudnn_frontend::DiagonalAlignment_t::BOTTOM_RIGHT)
+        .set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
         .set_diagonal_band_right_bound(0);
     if (shape_.window > 0) {
       options.set_diagonal_band_left_bound(static_cast<int>(shape_.window));
@@ -137,17 +131,17 @@ class GraphBuilder {
   graph::Tensor_attributes DescribeLse() const {
     graph::Tensor_attributes tensor;
     tensor.set_uid(kLse)
-        .set_dim({shape_.batch, shape_.num_heads, shape_.queries, 1})
-        .set_stride({shape_.queries * shape_.lse_stride, 1, shape_.lse_stride, 1})
+        .set_dim({shape_.batch, shape_.num_heads, shape_.longest, 1})
+        .set_stride({shape_.longest * shape_.lse_stride, 1, shape_.lse_stride, 1})
         .set_data_type(DataType_t::FLOAT);
     return tensor;
   }
   Tensor Queries(Uid uid, int64_t stride, Uid offsets) {
-    auto tensor = Describe(uid, shape_.num_heads, shape_.queries, stride);
+    auto tensor = Describe(uid, shape_.num_heads, shape_.longest, stride);
     return graph_.tensor(tensor.set_ragged_offset(Offsets(offsets)));
   }
   Tensor Keys(Uid uid, int64_t stride, Uid offsets) {
-    auto tensor = Describe(uid, shape_.num_kv_heads, shape_.keys, stride);
+    auto tensor = Describe(uid, shape_.num_kv_heads, shape_.longest, stride);
     return graph_.tensor(tensor.set_ragged_offset(Offsets(offsets)));
   }
   static void MakeOutput(const Tensor& tensor, const graph::Tensor_attributes& like,
@@ -210,9 +204,9 @@ class LoadedCudnnAttention final : public CudnnAttention {
       return Error(absl::StatusCode::kInternal, reason::kInternal,
                    "cuDNN attention: a shape was run without Prepare()");
     }
-    Plan& plan = **found->second;
-    SetPointers(shape.backward, arrays, plan.pointers);
-    return FrontendStatus(plan.graph.execute(handle_.get(), plan.pointers, workspace),
+    // A new map at each call: the frontend adds the workspace's arrays, and keeps those it finds.
+    std::unordered_map<int64_t, void*> pointers = Pointers(shape.backward, arrays);
+    return FrontendStatus((*found->second)->graph.execute(handle_.get(), pointers, workspace),
                           absl::StatusCode::kInternal);
   }
 
@@ -228,21 +222,23 @@ class LoadedCudnnAttention final : public CudnnAttention {
     return plans_.emplace(shape, std::move(plan)).first->second;
   }
 
-  static void SetPointers(bool backward, const CudnnAttentionArrays& arrays,
-                          std::unordered_map<int64_t, void*>& pointers) {
+  static std::unordered_map<int64_t, void*> Pointers(bool backward,
+                                                     const CudnnAttentionArrays& arrays) {
+    std::unordered_map<int64_t, void*> pointers;
     const auto set = [&pointers](Uid uid, const void* array) {
-      pointers[uid] = const_cast<void*>(array);
+      pointers.emplace(uid, const_cast<void*>(array));
     };
     set(kQ, arrays.q), set(kK, arrays.k), set(kV, arrays.v);
     set(kOut, arrays.out), set(kLse, arrays.lse);
-    set(kQueryCounts, arrays.query_counts), set(kKeyCounts, arrays.key_counts);
+    set(kQueryCounts, arrays.counts), set(kKeyCounts, arrays.counts);
     set(kQOffsets, arrays.q_offsets), set(kKOffsets, arrays.k_offsets);
     set(kVOffsets, arrays.v_offsets), set(kOutOffsets, arrays.out_offsets);
     set(kLseOffsets, arrays.lse_offsets);
-    if (!backward) return;
+    if (!backward) return pointers;
     set(kDout, arrays.dout), set(kDq, arrays.dq), set(kDk, arrays.dk), set(kDv, arrays.dv);
     set(kDqOffsets, arrays.dq_offsets), set(kDkOffsets, arrays.dk_offsets);
     set(kDvOffsets, arrays.dv_offsets);
+    return pointers;
   }
 
   CudnnHandle handle_;

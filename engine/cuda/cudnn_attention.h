@@ -3,9 +3,9 @@
 // cuDNN is loaded when the first object is made, not linked: a binary runs without it, and then
 // Create() says so. A build without cuDNN's headers has no_cudnn/ instead, which always says so.
 //
-// Documents are ragged: a plan has room for `batch` documents of up to `queries` x `keys` rows, and
-// arrays on the device say how long each is and where it begins. Documents beyond the last have
-// length 0. Rows outside the documents are neither read as keys nor written.
+// Documents are ragged: a plan has room for `batch` documents of up to `longest` rows, and arrays
+// on the device say how long each is and where it begins. Documents beyond the last have length 0.
+// Rows outside the documents are not written and change nothing.
 //
 // Repeats   bit for bit, and a document's bits do not depend on the plan's room. The backward plan
 //           is cuDNN's deterministic one.
@@ -27,7 +27,7 @@ namespace penstock::cuda {
 // lse_stride].
 struct CudnnAttentionShape {
   bool backward;
-  int64_t batch, queries, keys;
+  int64_t batch, longest;
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t q_stride, k_stride, v_stride, out_stride, lse_stride;
   int64_t dq_stride, dk_stride, dv_stride;  // backward
@@ -37,14 +37,15 @@ struct CudnnAttentionShape {
   auto operator<=>(const CudnnAttentionShape&) const = default;
 };
 
-// Device pointers. Counts [batch], offsets [batch + 1] in elements; `out_offsets` serves dout too.
+// Device pointers. Counts [batch] in rows, offsets [batch + 1] in elements; `out_offsets` serves
+// dout too.
 struct CudnnAttentionArrays {
   const void *q, *k, *v;
   const void* out;   // written by forward
   const float* lse;  // likewise
   const void* dout;  // backward, as the rest
   void *dq, *dk, *dv;
-  const int32_t *query_counts, *key_counts;
+  const int32_t* counts;
   const int64_t *q_offsets, *k_offsets, *v_offsets, *out_offsets, *lse_offsets;
   const int64_t *dq_offsets, *dk_offsets, *dv_offsets;
 };

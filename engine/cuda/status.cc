@@ -52,7 +52,8 @@ Kind KindOf(cudaError_t error) {
 const char* Advice(const Kind& kind) {
   if (kind.fault == nullptr) return "";
   return kind.fault == std::string_view("hardware")
-             ? "; look for Xid lines in dmesg; the card may need a reset or a restart of the machine"
+             ? "; look for Xid lines in dmesg; the card may need a reset or a restart of the "
+               "machine"
              : "; if it comes again on another card, it is a bug of ours: report it";
 }
 
@@ -66,11 +67,11 @@ absl::Status CudaStatus(cudaError_t error, std::string_view what) {
   const Kind kind = KindOf(error);
   ErrorMetadata metadata = {{"cuda_error", cudaGetErrorName(error)}};
   if (kind.fault != nullptr) metadata["fault"] = kind.fault;
-  return Error(kind.code, kind.reason,
-               absl::StrCat(std::string(what), ": ", cudaGetErrorName(error), " (",
-                            static_cast<int>(error), "), ", cudaGetErrorString(error),
-                            Advice(kind)),
-               metadata);
+  return Error(
+      kind.code, kind.reason,
+      absl::StrCat(std::string(what), ": ", cudaGetErrorName(error), " (", static_cast<int>(error),
+                   "), ", cudaGetErrorString(error), Advice(kind)),
+      metadata);
 }
 
 absl::Status CublasStatus(cublasStatus_t status, std::string_view what) {

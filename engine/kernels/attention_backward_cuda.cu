@@ -330,6 +330,14 @@ absl::Status Launch(const cuda::Context& context, const BackwardParams& params) 
 
 }  // namespace
 
+absl::Status cuda::attention::BackwardByKernels(const cuda::Context& context,
+                                                const AttentionBackwardArgs<bf16>& args) {
+  const bool wide = cuda::AllowsWide({args.q, args.k, args.v, args.dout, args.out},
+                                     {args.q_stride, args.k_stride, args.v_stride, args.head_dim});
+  const BackwardParams params{args, static_cast<float*>(args.scratch), wide};
+  return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);
+}
+
 absl::Status AttentionBackward(const cuda::Context& context,
                                const AttentionBackwardArgs<bf16>& args) {
   PENSTOCK_RETURN_IF_ERROR(CheckContract("AttentionBackward", args));
@@ -347,11 +355,7 @@ absl::Status AttentionBackward(const cuda::Context& context,
       args.dout != nullptr && args.dq != nullptr && args.dk != nullptr && args.dv != nullptr,
       "AttentionBackward", "arrays dout, dq, dk and dv"));
   PENSTOCK_ASSIGN_OR_RETURN(const bool queued, BackwardByCudnn(context, args));
-  if (queued) return absl::OkStatus();
-  const bool wide = cuda::AllowsWide({args.q, args.k, args.v, args.dout, args.out},
-                                     {args.q_stride, args.k_stride, args.v_stride, args.head_dim});
-  const BackwardParams params{args, static_cast<float*>(args.scratch), wide};
-  return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);
+  return queued ? absl::OkStatus() : BackwardByKernels(context, args);
 }
 
 }  // namespace penstock

@@ -175,16 +175,20 @@ absl::Status Launch(const cuda::Context& context, const ForwardParams& params) {
 
 }  // namespace
 
+absl::Status cuda::attention::ForwardByKernel(const cuda::Context& context,
+                                              const AttentionForwardArgs<bf16>& args) {
+  const ForwardParams params{
+      args, cuda::AllowsWide({args.q, args.k, args.v},
+                             {args.q_stride, args.k_stride, args.v_stride, args.head_dim})};
+  return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);
+}
+
 absl::Status AttentionForward(const cuda::Context& context,
                               const AttentionForwardArgs<bf16>& args) {
   PENSTOCK_RETURN_IF_ERROR(CheckContract("AttentionForward", args));
   if (args.rows == 0 || args.num_heads == 0) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const bool queued, ForwardByCudnn(context, args));
-  if (queued) return absl::OkStatus();
-  const ForwardParams params{
-      args, cuda::AllowsWide({args.q, args.k, args.v},
-                             {args.q_stride, args.k_stride, args.v_stride, args.head_dim})};
-  return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);
+  return queued ? absl::OkStatus() : ForwardByKernel(context, args);
 }
 
 }  // namespace penstock

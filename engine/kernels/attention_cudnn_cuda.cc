@@ -1,8 +1,6 @@
-// A call is three things queued: the tables of its documents, the plan of its shape, and, for a
-// document cut by queries, the sums of dk and dv.
-//
-// Measured on an H100 with cuDNN 9.14, geometry 28/4 x 128, causal: a plan's room (batch, longest
-// document) costs nothing when unused, so forward rounds both up and takes all in one call.
+// A call is two things queued: the tables of its documents and the plan of its shape. A plan's room
+// (batch, longest document) costs no time where it is unused (H100, cuDNN 9.14), so forward rounds
+// both up and takes all documents in one call.
 #include <algorithm>
 
 #include "engine/base/status.h"
@@ -21,13 +19,10 @@ using penstock::attention::Call;
 constexpr int64_t kAlignment = 16;  // bytes, of each row of a head
 constexpr int64_t kShortestHead = 32;
 
-// The parts of scratch.
 struct Scratch {
   CallTables tables;
-  float* sums;     // dk then dv of a document cut by queries, each [longest, head_dim]
-  bf16* summands;  // likewise
-  std::byte* workspace;
-  int64_t workspace_bytes;
+  std::byte* rest;  // a plan's workspace, or our own kernels' scratch
+  int64_t rest_bytes;
 };
 
 template <typename Args>
@@ -35,14 +30,11 @@ AttentionShape ShapeOf(const Args& args) {
   return {args.rows, args.num_heads, args.num_kv_heads, args.head_dim};
 }
 
-Scratch Divide(void* scratch, int64_t bytes, const AttentionShape& shape, int64_t longest) {
-  auto* const base = static_cast<std::byte*>(scratch);
-  const int64_t tables = penstock::attention::kTableBytes, pair = 2 * longest * shape.head_dim;
-  const int64_t sums = pair * static_cast<int64_t>(sizeof(float));
-  const int64_t summands = pair * static_cast<int64_t>(sizeof(bf16));
-  const int64_t before = tables + sums + summands;
-  return {CallTables(base), reinterpret_cast<float*>(base + tables),
-          reinterpret_cast<bf16*>(base + tables + sums), base + before, bytes - before};
+template <typename Args>
+Scratch Divide(const Args& args) {
+  auto* const base = static_cast<std::byte*>(args.scratch);
+  return {CallTables(base), base + penstock::attention::kTableBytes,
+          args.scratch_bytes - penstock::attention::kTableBytes};
 }
 
 bool Aligned(std::initializer_list<const void*> arrays, std::initializer_list<int64_t> strides) {
@@ -60,8 +52,17 @@ template <typename Args>
 bool MayUse(const Context& context, const Args& args) {
   return context.cudnn != nullptr && args.host_document_starts != nullptr &&
          args.head_dim >= kShortestHead && args.rows > 0 && args.num_heads > 0 &&
+         args.scratch_bytes > penstock::attention::kTableBytes && args.k_stride == args.v_stride &&
          Aligned({args.q, args.k, args.v, args.out, args.scratch},
-                 {args.q_stride, args.k_stride, args.v_stride, args.head_dim});
+                 {args.q_stride, args.k_stride, args.head_dim});
+}
+
+// Without groups of heads, cuDNN 9.14 was seen to take a gradient's offsets from the array that it
+// is the gradient of; so the two must be laid out alike.
+bool MayUseBackward(const Context& context, const AttentionBackwardArgs<bf16>& args) {
+  return MayUse(context, args) && args.dq_stride == args.q_stride &&
+         args.dk_stride == args.k_stride && args.dv_stride == args.v_stride &&
+         Aligned({args.dout, args.dq, args.dk, args.dv}, {});
 }
 
 template <typename Args>
@@ -69,8 +70,7 @@ CudnnAttentionShape PlanShape(const Args& args, const Call& call) {
   const int64_t group = args.num_heads / args.num_kv_heads;
   return {.backward = false,
           .batch = call.batch,
-          .queries = call.queries,
-          .keys = call.keys,
+          .longest = call.longest,
           .num_heads = call.num_kv_heads * group,
           .num_kv_heads = call.num_kv_heads,
           .head_dim = args.head_dim,
@@ -90,8 +90,8 @@ CudnnAttentionShape BackwardPlanShape(const AttentionBackwardArgs<bf16>& args, c
   CudnnAttentionShape shape = PlanShape(args, call);
   shape.backward = true;
   shape.dq_stride = args.dq_stride;
-  shape.dk_stride = call.summand ? args.head_dim : args.dk_stride;
-  shape.dv_stride = call.summand ? args.head_dim : args.dv_stride;
+  shape.dk_stride = args.dk_stride;
+  shape.dv_stride = args.dv_stride;
   return shape;
 }
 
@@ -108,8 +108,7 @@ CudnnAttentionArrays Arrays(const Args& args, const Call& call, const CallTables
           .dq = nullptr,
           .dk = nullptr,
           .dv = nullptr,
-          .query_counts = tables.query_counts,
-          .key_counts = tables.key_counts,
+          .counts = tables.counts,
           .q_offsets = tables.of(CallTables::kQ),
           .k_offsets = tables.of(CallTables::kK),
           .v_offsets = tables.of(CallTables::kV),
@@ -120,13 +119,20 @@ CudnnAttentionArrays Arrays(const Args& args, const Call& call, const CallTables
           .dv_offsets = tables.of(CallTables::kDv)};
 }
 
-CallStrides StridesOf(const CudnnAttentionShape& shape) {
-  return {shape.q_stride,   shape.k_stride,  shape.v_stride,  shape.out_stride,
-          shape.lse_stride, shape.dq_stride, shape.dk_stride, shape.dv_stride};
+CudnnAttentionArrays BackwardArrays(const AttentionBackwardArgs<bf16>& args, const Call& call,
+                                    const CallTables& tables) {
+  CudnnAttentionArrays arrays = Arrays(args, call, tables);
+  const int64_t k_at = call.first_kv_head * args.head_dim;
+  const int64_t q_at = k_at * (args.num_heads / args.num_kv_heads);
+  arrays.dout = args.dout + q_at;
+  arrays.dq = args.dq + q_at;
+  arrays.dk = args.dk + k_at;
+  arrays.dv = args.dv + k_at;
+  return arrays;
 }
 
-// Whether cuDNN has a plan for this shape that works in `bytes`. Errors other than a refusal are
-// not to be hidden by falling back.
+// Whether cuDNN has a plan for this shape that works in `bytes`: `usable` stays true then. Errors
+// other than a refusal are not hidden by falling back.
 absl::Status Prepare(const Context& context, const CudnnAttentionShape& shape, int64_t bytes,
                      bool& usable) {
   const absl::StatusOr<int64_t> wanted = context.cudnn->Prepare(shape);
@@ -135,62 +141,35 @@ absl::Status Prepare(const Context& context, const CudnnAttentionShape& shape, i
   return absl::OkStatus();
 }
 
-absl::Status RunForwardCall(const Context& context, const AttentionForwardArgs<bf16>& args,
-                            const Call& call, const Scratch& scratch) {
-  const CudnnAttentionShape shape = PlanShape(args, call);
-  PENSTOCK_RETURN_IF_ERROR(FillTables(call, StridesOf(shape), scratch.tables, context.stream));
-  return context.cudnn->Run(shape, Arrays(args, call, scratch.tables), scratch.workspace);
+absl::Status RunCall(const Context& context, const CudnnAttentionShape& shape, const Call& call,
+                     const CudnnAttentionArrays& arrays, const Scratch& scratch) {
+  const CallStrides strides{shape.q_stride,   shape.k_stride,  shape.v_stride,  shape.out_stride,
+                            shape.lse_stride, shape.dq_stride, shape.dk_stride, shape.dv_stride};
+  PENSTOCK_RETURN_IF_ERROR(FillTables(call, strides, scratch.tables, context.stream));
+  return context.cudnn->Run(shape, arrays, scratch.rest);
 }
 
-// dk or dv of a call's summand: its part in bf16 is added to the sum of its document.
-absl::Status Sum(const Context& context, const Call& call, int64_t head_dim, const bf16* summands,
-                 float* sums, bf16* out, int64_t stride) {
-  const auto& part = call.parts[0];
-  PENSTOCK_RETURN_IF_ERROR(AddSummands(summands,
-                                       sums + (part.key_begin - call.document_begin) * head_dim,
-                                       part.key_count * head_dim, context.stream));
-  if (!call.last_summand) return absl::OkStatus();
-  return StoreSums(sums, call.document_rows, head_dim,
-                   out + call.first_kv_head * head_dim + call.document_begin * stride, stride,
-                   context.stream);
-}
-
-absl::Status RunBackwardCall(const Context& context, const AttentionBackwardArgs<bf16>& args,
-                             const Call& call, const Scratch& scratch) {
-  const CudnnAttentionShape shape = BackwardPlanShape(args, call);
-  const int64_t head_dim = args.head_dim, kv_at = call.first_kv_head * head_dim;
-  CudnnAttentionArrays arrays = Arrays(args, call, scratch.tables);
-  const int64_t q_at = kv_at * (args.num_heads / args.num_kv_heads);
-  const int64_t each = call.keys * head_dim;  // of sums and summands
-  arrays.dout = args.dout + q_at;
-  arrays.dq = args.dq + q_at;
-  arrays.dk = call.summand ? scratch.summands : args.dk + kv_at;
-  arrays.dv = call.summand ? scratch.summands + each : args.dv + kv_at;
-  PENSTOCK_RETURN_IF_ERROR(FillTables(call, StridesOf(shape), scratch.tables, context.stream));
-  PENSTOCK_RETURN_IF_ERROR(context.cudnn->Run(shape, arrays, scratch.workspace));
-  if (!call.summand) return absl::OkStatus();
-  if (call.first_summand) {
-    PENSTOCK_RETURN_IF_ERROR(
-        CudaStatus(cudaMemsetAsync(scratch.sums, 0, 2 * each * sizeof(float), context.stream),
-                   "attention: clearing sums"));
-  }
-  PENSTOCK_RETURN_IF_ERROR(
-      Sum(context, call, head_dim, scratch.summands, scratch.sums, args.dk, args.dk_stride));
-  return Sum(context, call, head_dim, scratch.summands + each, scratch.sums + each, args.dv,
-             args.dv_stride);
-}
-
-// Rows of sums that the longest document needs: 0 if none is cut by queries.
-int64_t SummandRows(const AttentionShape& shape, const int32_t* starts, int64_t num_documents,
-                    int64_t score_bytes) {
-  int64_t longest = 0;
-  for (int64_t document = 0; document < num_documents; ++document) {
-    longest = std::max<int64_t>(longest, starts[document + 1] - starts[document]);
-  }
-  if (longest == 0) return 0;
-  const int64_t length_class = penstock::attention::LengthClass(longest);
-  const int64_t bytes = penstock::attention::SummandBytes(shape, length_class, score_bytes);
-  return bytes == 0 ? 0 : length_class;
+// One document by our own kernels: its rows alone, as a micro-batch of one.
+absl::Status RunLong(const Context& context, const AttentionBackwardArgs<bf16>& args,
+                     const penstock::attention::Document& document, const Scratch& scratch) {
+  PENSTOCK_RETURN_IF_ERROR(FillStarts(document.rows, scratch.tables.counts, context.stream));
+  const int64_t row = document.begin, q_size = args.num_heads * args.head_dim;
+  AttentionBackwardArgs<bf16> alone = args;
+  alone.q += row * args.q_stride;
+  alone.k += row * args.k_stride;
+  alone.v += row * args.v_stride;
+  alone.out += row * q_size;
+  alone.dout += row * q_size;
+  alone.lse += row * args.num_heads;
+  alone.dq += row * args.dq_stride;
+  alone.dk += row * args.dk_stride;
+  alone.dv += row * args.dv_stride;
+  alone.document_starts = scratch.tables.counts;
+  alone.num_documents = 1;
+  alone.rows = document.rows;
+  alone.scratch = scratch.rest;
+  alone.scratch_bytes = scratch.rest_bytes;
+  return BackwardByKernels(context, alone);
 }
 
 }  // namespace
@@ -198,43 +177,48 @@ int64_t SummandRows(const AttentionShape& shape, const int32_t* starts, int64_t 
 absl::StatusOr<bool> ForwardByCudnn(const Context& context,
                                     const AttentionForwardArgs<bf16>& args) {
   if (!MayUse(context, args)) return false;
-  const AttentionShape shape = ShapeOf(args);
-  const Scratch scratch = Divide(args.scratch, args.scratch_bytes, shape, 0);
-  bool usable = scratch.workspace_bytes >= 0;
-  const auto for_each = [&](penstock::attention::VisitCall visit) {
-    return penstock::attention::ForEachForwardCall(shape, args.host_document_starts,
+  const Scratch scratch = Divide(args);
+  const auto for_each = [&args](penstock::attention::VisitCall visit) {
+    return penstock::attention::ForEachForwardCall(ShapeOf(args), args.host_document_starts,
                                                    args.num_documents, visit);
   };
+  bool usable = true;
   PENSTOCK_RETURN_IF_ERROR(for_each([&](const Call& call) {
-    return Prepare(context, PlanShape(args, call), scratch.workspace_bytes, usable);
+    return Prepare(context, PlanShape(args, call), scratch.rest_bytes, usable);
   }));
   if (!usable) return false;
-  PENSTOCK_RETURN_IF_ERROR(
-      for_each([&](const Call& call) { return RunForwardCall(context, args, call, scratch); }));
+  PENSTOCK_RETURN_IF_ERROR(for_each([&](const Call& call) {
+    return RunCall(context, PlanShape(args, call), call, Arrays(args, call, scratch.tables),
+                   scratch);
+  }));
   return true;
 }
 
 absl::StatusOr<bool> BackwardByCudnn(const Context& context,
-                                     const AttentionBackwardArgs<bf16>& args, int64_t score_bytes) {
-  if (!MayUse(context, args) || !Aligned({args.dout, args.dq, args.dk, args.dv},
-                                         {args.dq_stride, args.dk_stride, args.dv_stride})) {
-    return false;
-  }
-  const AttentionShape shape = ShapeOf(args);
-  const Scratch scratch =
-      Divide(args.scratch, args.scratch_bytes, shape,
-             SummandRows(shape, args.host_document_starts, args.num_documents, score_bytes));
-  bool usable = scratch.workspace_bytes >= 0;
-  const auto for_each = [&](penstock::attention::VisitCall visit) {
-    return penstock::attention::ForEachBackwardCall(shape, args.window, args.host_document_starts,
-                                                    args.num_documents, score_bytes, visit);
+                                     const AttentionBackwardArgs<bf16>& args) {
+  if (!MayUseBackward(context, args)) return false;
+  const Scratch scratch = Divide(args);
+  const auto for_each = [&](penstock::attention::VisitCall visit,
+                            penstock::attention::VisitDocument visit_long) {
+    return penstock::attention::ForEachBackwardCall(
+        ShapeOf(args), args.host_document_starts, args.num_documents,
+        scratch.rest_bytes - penstock::attention::kRoundingBytes, visit, visit_long);
   };
-  PENSTOCK_RETURN_IF_ERROR(for_each([&](const Call& call) {
-    return Prepare(context, BackwardPlanShape(args, call), scratch.workspace_bytes, usable);
-  }));
+  bool usable = true;
+  PENSTOCK_RETURN_IF_ERROR(for_each(
+      [&](const Call& call) {
+        return Prepare(context, BackwardPlanShape(args, call), scratch.rest_bytes, usable);
+      },
+      [](const penstock::attention::Document&) { return absl::OkStatus(); }));
   if (!usable) return false;
-  PENSTOCK_RETURN_IF_ERROR(
-      for_each([&](const Call& call) { return RunBackwardCall(context, args, call, scratch); }));
+  PENSTOCK_RETURN_IF_ERROR(for_each(
+      [&](const Call& call) {
+        return RunCall(context, BackwardPlanShape(args, call), call,
+                       BackwardArrays(args, call, scratch.tables), scratch);
+      },
+      [&](const penstock::attention::Document& document) {
+        return RunLong(context, args, document, scratch);
+      }));
   return true;
 }
 

@@ -1,4 +1,4 @@
-// Small kernels around cuDNN's attention. Internal to attention_cudnn_cuda.cc.
+// The arrays that tell kernels where documents are. Internal to attention_cudnn_cuda.cc.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -7,45 +7,39 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
-#include "engine/base/bf16.h"
 #include "engine/kernels/attention_calls.h"
 
 namespace penstock::cuda::attention {
 
-// Arrays that tell cuDNN where a call's documents are.
+// On the device: where a call's documents begin in each array, and their rows.
 struct CallTables {
-  static constexpr int kOffsets = 8;
-  static constexpr int kOffsetsEach = penstock::attention::Call::kMaxDocuments + 1;
   enum Offsets : uint8_t { kQ, kK, kV, kOut, kLse, kDq, kDk, kDv };
+  static constexpr int kOffsets = 8;
+  // One more than documents, and up to a multiple of 128 bytes.
+  static constexpr int kOffsetsEach = penstock::attention::Call::kMaxDocuments + 16;
   static constexpr int64_t kBytes =
-      2 * penstock::attention::Call::kMaxDocuments * static_cast<int64_t>(sizeof(int32_t)) +
+      penstock::attention::Call::kMaxDocuments * static_cast<int64_t>(sizeof(int32_t)) +
       kOffsets * kOffsetsEach * static_cast<int64_t>(sizeof(int64_t));
   static_assert(kBytes <= penstock::attention::kTableBytes);
 
   explicit CallTables(void* memory)
       : offsets(static_cast<int64_t*>(memory)),
-        query_counts(reinterpret_cast<int32_t*>(offsets + kOffsets * kOffsetsEach)),
-        key_counts(query_counts + penstock::attention::Call::kMaxDocuments) {}
+        counts(reinterpret_cast<int32_t*>(offsets + kOffsets * kOffsetsEach)) {}
 
   int64_t* of(Offsets which) const { return offsets + which * kOffsetsEach; }
 
   int64_t* offsets;  // [kOffsets, kOffsetsEach], elements
-  int32_t *query_counts, *key_counts;
+  int32_t* counts;   // [kMaxDocuments], rows
 };
 
 // Elements between rows, in the order of CallTables::Offsets.
 using CallStrides = std::array<int64_t, CallTables::kOffsets>;
 
-// Writes the tables of a call. Documents beyond the last have no rows; the offsets of a summand's
-// dk and dv count from its first key.
+// Writes the tables of a call. Documents beyond the last have no rows.
 absl::Status FillTables(const penstock::attention::Call& call, const CallStrides& strides,
                         const CallTables& tables, cudaStream_t stream);
 
-// sums[i] += summands[i], i < count; count % 8 == 0 and both 16-byte aligned.
-absl::Status AddSummands(const bf16* summands, float* sums, int64_t count, cudaStream_t stream);
-
-// out[r * stride + c] = sums[r * columns + c], r < rows, c < columns.
-absl::Status StoreSums(const float* sums, int64_t rows, int64_t columns, bf16* out, int64_t stride,
-                       cudaStream_t stream);
+// starts[0] = 0, starts[1] = rows: the document_starts of one document.
+absl::Status FillStarts(int32_t rows, int32_t* starts, cudaStream_t stream);
 
 }  // namespace penstock::cuda::attention

@@ -18,11 +18,11 @@ constexpr double kOutBound = 1e-2;
 constexpr double kGradientBound = 2e-2;
 constexpr double kLseBound = 1e-4;
 
-// Which kernels run: our own, or cuDNN's, which then must not fall back; score_bytes as in
-// attention_calls.h.
+// Which kernels run: our own, or cuDNN's, which then must not fall back. What its backward plans
+// may have decides how it is cut; 0 is the default.
 struct Route {
   bool cudnn = false;
-  int64_t score_bytes = attention::kScoreBytes;
+  int64_t plan_bytes = 0;
 };
 
 void RunForward(cuda::Context context, const Route& route, const AttentionForwardArgs<bf16>& args) {
@@ -40,8 +40,7 @@ void RunForward(cuda::Context context, const Route& route, const AttentionForwar
 void RunBackward(cuda::Context context, const Route& route,
                  const AttentionBackwardArgs<bf16>& args) {
   if (route.cudnn) {
-    const absl::StatusOr<bool> queued =
-        cuda::attention::BackwardByCudnn(context, args, route.score_bytes);
+    const absl::StatusOr<bool> queued = cuda::attention::BackwardByCudnn(context, args);
     ASSERT_TRUE(queued.ok()) << queued.status();
     EXPECT_EQ(*queued, args.rows > 0) << "refused";
     return;
@@ -55,7 +54,9 @@ AttentionResults RunOnDevice(const cuda::Context& context, const Route& route,
                              const AttentionInputs& inputs) {
   const reference::AttentionShape& shape = inputs.shape;
   const int64_t scratch_bytes =
-      CudaAttentionScratchBytes({shape.rows(), shape.heads, shape.kv_heads, shape.head_dim});
+      route.plan_bytes > 0
+          ? attention::kTableBytes + attention::kRoundingBytes + route.plan_bytes
+          : CudaAttentionScratchBytes({shape.rows(), shape.heads, shape.kv_heads, shape.head_dim});
   const DeviceFloats scratch(Poisoned(scratch_bytes / static_cast<int64_t>(sizeof(float)) + 1));
   const DeviceBf16 qkv(inputs.qkv), dout(inputs.dout);
   const DeviceBf16 out(Poisoned(inputs.dout.size())), dqkv(Poisoned(inputs.qkv.size()));
@@ -191,13 +192,13 @@ TEST(CudaAttentionIsolationTest, ADocumentDoesNotFeelItsNeighbours) {
   }
 }
 
-// Cut by queries too: the cut must not depend on the neighbours either.
-TEST(CudaAttentionIsolationTest, ChunksOfQueriesDoNotFeelTheNeighbours) {
+// Nor does one that is too long for cuDNN, beside others that are not.
+TEST(CudaAttentionIsolationTest, ALongDocumentDoesNotFeelItsNeighbours) {
   const auto context = ContextOrNull();
   if (context == nullptr) GTEST_SKIP() << "no GPU";
   if (context->get().cudnn == nullptr) GTEST_SKIP() << "no cuDNN";
   for (const int64_t window : {0, 64}) {
-    ExpectIsolated(context->get(), {.cudnn = true, .score_bytes = 128 << 10}, 128, window, 600);
+    ExpectIsolated(context->get(), {.cudnn = true, .plan_bytes = 1 << 20}, 128, window, 600);
   }
 }
 
@@ -219,8 +220,8 @@ TEST_P(CudnnAttentionTest, EqualsTheReferenceAndRepeats) {
 
 std::vector<CudaCase> CudnnCases() {
   const std::vector<int32_t> packed = {0, 0, 1, 3, 66, 130, 195, 325, 325, 628};
-  // 600 rows have class 1,024: whole, in groups of heads, and in chunks of 256 and of 128 queries.
-  const int64_t group_bytes = 2 * 1024 * 1024 * 2;
+  // 600 rows have class 1,024, of which a head takes 2 MiB and more: by groups, or by our kernels.
+  const int64_t groups_bytes = int64_t{11} << 20, long_bytes = int64_t{2} << 20;
   std::vector<int32_t> many = {0};
   for (int i = 0; i < 150; ++i) many.push_back(many.back() + 1 + i % 5);
   std::vector<CudaCase> cases;
@@ -231,11 +232,9 @@ std::vector<CudaCase> CudnnCases() {
   }
   for (const int64_t window : {0, 100}) {
     cases.push_back(Case("Groups", {0, 20, 620}, 6, 3, 128, window,
-                         {.cudnn = true, .score_bytes = group_bytes}));
-    cases.push_back(Case("Chunks256", {0, 20, 620, 700}, 4, 2, 64, window,
-                         {.cudnn = true, .score_bytes = group_bytes / 4}));
-    cases.push_back(Case("Chunks128", {0, 520, 1120}, 2, 2, 128, window,
-                         {.cudnn = true, .score_bytes = group_bytes / 16}));
+                         {.cudnn = true, .plan_bytes = groups_bytes}));
+    cases.push_back(Case("Long", {0, 20, 620, 700, 1300}, 4, 2, 64, window,
+                         {.cudnn = true, .plan_bytes = long_bytes}));
   }
   cases.push_back(Case("Many", many, 3, 1, 64, 0, {.cudnn = true}));
   cases.push_back(Case("None", {0}, 2, 1, 64, 0, {.cudnn = true}));
