@@ -2,8 +2,10 @@
 
 #include <cudnn_frontend.h>
 
+#include <cstdio>
 #include <exception>
 #include <map>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -219,6 +221,11 @@ class LoadedCudnnAttention final : public CudnnAttention {
       plan = Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
                    absl::StrCat("cuDNN attention: ", error.what()));
     }
+    if (!plan.ok() && !said_) {
+      said_ = true;
+      std::fprintf(stderr, "a shape of attention runs on built-in kernels: %s\n",
+                   std::string(plan.status().message()).c_str());
+    }
     return plans_.emplace(shape, std::move(plan)).first->second;
   }
 
@@ -242,6 +249,7 @@ class LoadedCudnnAttention final : public CudnnAttention {
   }
 
   CudnnHandle handle_;
+  bool said_ = false;  // that a shape was refused
   std::map<CudnnAttentionShape, absl::StatusOr<std::unique_ptr<Plan>>> plans_;
 };
 

@@ -62,7 +62,7 @@ class CudnnAttention {
 
   // Bytes of workspace that Run() needs for this shape. Builds the plan when it meets the shape
   // first: tenths of a second, up to two seconds where cuDNN compiles a kernel. Unimplemented, with
-  // cuDNN's words, if it has none; that answer is kept as well.
+  // cuDNN's words, if it has none; that answer is kept as well; stderr has the first.
   virtual absl::StatusOr<int64_t> Prepare(const CudnnAttentionShape& shape) = 0;
 
   // Queues one call. REQUIRES: Prepare(shape) was OK. cuDNN takes small blocks of host memory.

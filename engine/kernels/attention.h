@@ -15,8 +15,9 @@
 // Repeats   a document's results are the same bits whatever is packed beside it and wherever
 //           it lies: tiles start at the document, and no sum crosses it.
 // Aliasing  none, but q, k, v may be views of one activation and dq, dk, dv of another.
-// Scratch   scratch_bytes >= Cpu- or CudaAttentionScratchBytes(); contents are undefined before and
-//           after.
+// Scratch   scratch_bytes >= CpuAttentionScratchBytes() or, backward,
+// LeastCudaAttentionScratchBytes();
+//           contents are undefined before and after.
 #pragma once
 
 #include <cstdint>
@@ -94,8 +95,13 @@ struct AttentionShape {
   int64_t rows, num_heads, num_kv_heads, head_dim;
 };
 
-// Scratch for either op on any CUDA context, however the rows are cut into documents: about half a
-// GiB where documents are long and more with rows, less for few rows.
+// What the backward op cannot do without on CUDA: dot(dout, out) of each row and head.
+constexpr int64_t LeastCudaAttentionScratchBytes(int64_t rows, int64_t num_heads) {
+  return rows * num_heads * static_cast<int64_t>(sizeof(float));
+}
+// What either op makes use of on CUDA, however the rows are cut into documents: up to 1 GiB and a
+// little, less for few rows. With less, longer documents go through our own kernels, which changes
+// bits: all of a job's programs are to have the same.
 int64_t CudaAttentionScratchBytes(const AttentionShape& shape);
 
 }  // namespace penstock

@@ -344,11 +344,10 @@ absl::Status AttentionBackward(const cuda::Context& context,
   PENSTOCK_RETURN_IF_ERROR(RequireSizes("AttentionBackward", {{"dq_stride", args.dq_stride},
                                                               {"dk_stride", args.dk_stride},
                                                               {"dv_stride", args.dv_stride}}));
-  const int64_t wanted =
-      CudaAttentionScratchBytes({args.rows, args.num_heads, args.num_kv_heads, args.head_dim});
+  const int64_t wanted = LeastCudaAttentionScratchBytes(args.rows, args.num_heads);
   PENSTOCK_RETURN_IF_ERROR(
       Require(wanted == 0 || (args.scratch != nullptr && args.scratch_bytes >= wanted),
-              "AttentionBackward", "CudaAttentionScratchBytes() of scratch",
+              "AttentionBackward", "LeastCudaAttentionScratchBytes() of scratch",
               {{"scratch_bytes", args.scratch_bytes}, {"wanted", wanted}}));
   if (args.rows == 0 || args.num_heads == 0) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(Require(

@@ -137,7 +137,7 @@ absl::Status ForEachBackwardCall(const AttentionShape& shape, const int32_t* sta
 namespace penstock {
 
 int64_t CudaAttentionScratchBytes(const AttentionShape& shape) {
-  const int64_t row_sums = shape.rows * shape.num_heads * static_cast<int64_t>(sizeof(float));
+  const int64_t row_sums = LeastCudaAttentionScratchBytes(shape.rows, shape.num_heads);
   if (shape.rows == 0 || shape.num_heads == 0 || shape.num_kv_heads == 0) return row_sums;
   int64_t largest = 0;
   const int64_t last = attention::LengthClass(shape.rows);

@@ -62,6 +62,8 @@ bool MayUse(const Context& context, const Args& args) {
 bool MayUseBackward(const Context& context, const AttentionBackwardArgs<bf16>& args) {
   return MayUse(context, args) && args.dq_stride == args.q_stride &&
          args.dk_stride == args.k_stride && args.dv_stride == args.v_stride &&
+         args.scratch_bytes - penstock::attention::kTableBytes >=
+             LeastCudaAttentionScratchBytes(args.rows, args.num_heads) &&
          Aligned({args.dout, args.dq, args.dk, args.dv}, {});
 }
 
