@@ -33,9 +33,10 @@ PENSTOCK_TARGET_AVX512 void RunAvx512(const Args&... args) {
   Body::Run(args...);
 }
 
+// REQUIRES: isa <= BestCpuIsa().
 template <typename Body, typename... Args>
-void RunForIsa(const Args&... args) {
-  switch (BestCpuIsa()) {
+void RunAsIsa(CpuIsa isa, const Args&... args) {
+  switch (isa) {
     case CpuIsa::kAvx512:
       return RunAvx512<Body>(args...);
     case CpuIsa::kAvx2:
@@ -43,6 +44,11 @@ void RunForIsa(const Args&... args) {
     case CpuIsa::kPortable:
       return Body::Run(args...);
   }
+}
+
+template <typename Body, typename... Args>
+void RunForIsa(const Args&... args) {
+  RunAsIsa<Body>(BestCpuIsa(), args...);
 }
 
 }  // namespace penstock

@@ -5,8 +5,8 @@
 //                        stream, which adds 2 * layers of them (GPT-2, section 2.3)
 //   norms 1, biases 0, gaps between parameters 0
 //
-// Element i of the p-th parameter is a function of (seed, p, i) alone (Philox4x32-10, then
-// Box-Muller), so the bits do not depend on the number of threads.
+// Element i of the p-th parameter is a function of (seed, p, i) alone (normal_values.h), so the
+// bits do not depend on the number of threads.
 #pragma once
 
 #include <cstdint>
