@@ -4,7 +4,11 @@
 // no thread and allocates nothing, so a running step keeps the promise that all memory is
 // planned.
 //
-// Which worker runs which task is not fixed. So a result may depend on the task, never on the
+// Every worker has a share of the tasks, share w of size() in order, and takes from the others'
+// when it is done with its own. Jobs over the same array thus mostly meet the same worker at the
+// same place, which keeps memory near the NUMA node that touched it (cpu_places.h).
+//
+// But which worker runs which task is not fixed. So a result may depend on the task, never on the
 // worker, and ops cut their work into tasks by shape alone: that makes the bits independent of
 // the number of threads.
 //
@@ -20,6 +24,7 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "engine/base/cpu_places.h"
 
 namespace penstock {
 
@@ -28,14 +33,16 @@ class ThreadPool {
   using Body = absl::FunctionRef<void(int64_t task, int worker)>;
 
   // The caller of ParallelFor counts as one of `threads`; so 1 starts none.
-  // REQUIRES: threads >= 1.
-  explicit ThreadPool(int threads);
+  // Thread i may run only on the CPUs places[i], anywhere if `places` is empty. The caller, thread
+  // 0, stays as it is: a thread hands its CPUs down to all that it starts.
+  // REQUIRES: threads >= 1; places has `threads` sets or none.
+  explicit ThreadPool(int threads, const std::vector<CpuSet>& places = {});
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
   // REQUIRES: no ParallelFor is running.
   ~ThreadPool();
 
-  int size() const { return static_cast<int>(workers_.size()) + 1; }
+  int size() const { return static_cast<int>(shares_.size()); }
 
   // Calls body(task, worker) once for every task in [0, tasks), worker in [0, size()), and
   // returns when all calls have returned; what they wrote is visible to the caller. Two calls
@@ -44,6 +51,14 @@ class ThreadPool {
   void ParallelFor(int64_t tasks, Body body);
 
  private:
+  // A line of its own: the counter is written by its worker task after task.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
+
+  void CutShares(int64_t tasks);
+  void RunTasks(Body body, int worker);
   void WorkerLoop(int worker);
 
   // std::mutex, not absl::Mutex: the thread sanitizer knows it without a rebuilt Abseil.
@@ -56,10 +71,9 @@ class ThreadPool {
   bool open_ = false;
   int64_t job_ = 0;
   int inside_ = 0;  // workers now in the open or just closed job
-  int64_t tasks_ = 0;
   const Body* body_ = nullptr;
+  std::vector<Share> shares_;  // cut when no worker is inside
 
-  std::atomic<int64_t> next_task_{0};
   std::vector<std::thread> workers_;
 };
 

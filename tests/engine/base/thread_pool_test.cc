@@ -62,6 +62,36 @@ TEST(ThreadPoolTest, SeveralThreadsWorkAtOnce) {
   EXPECT_EQ(arrived, 2);
 }
 
+TEST(ThreadPoolTest, EveryWorkerBeginsWithItsOwnShare) {
+  ThreadPool pool(4);
+  for (int job = 0; job < 100; ++job) {
+    std::array<std::atomic<int>, 4> first_task;
+    for (auto& task : first_task) task = -1;
+    std::atomic<int> arrived = 0;
+    pool.ParallelFor(12, [&](int64_t task, int worker) {
+      int none = -1;
+      if (!first_task[worker].compare_exchange_strong(none, static_cast<int>(task))) return;
+      ++arrived;  // Nobody takes a second task before all have taken a first.
+      while (arrived < 4) std::this_thread::yield();
+    });
+    for (int worker = 0; worker < 4; ++worker) EXPECT_EQ(first_task[worker], 3 * worker);
+  }
+}
+
+TEST(ThreadPoolTest, WorkersFinishTheSharesOfOthers) {
+  ThreadPool pool(2);
+  std::atomic<int> others = 0;
+  // Task 0 lasts until all of the rest, its own share's included, are done.
+  pool.ParallelFor(10, [&](int64_t task, int) {
+    if (task != 0) {
+      ++others;
+      return;
+    }
+    while (others < 9) std::this_thread::yield();
+  });
+  EXPECT_EQ(others, 9);
+}
+
 TEST(ThreadPoolTest, AnUnusedPoolEnds) {
   for (int i = 0; i < 100; ++i) ThreadPool pool(3);
 }
