@@ -1,6 +1,6 @@
-// Rates of the CPU ops. AdamW is reported in GB/s and as a share of the triad's rate. The two are
-// measured in turn, and as in STREAM each counts with its best run: on a shared machine the
-// others measure the neighbours.
+// Rates of the CPU ops and of what a job's start does on the host. AdamW is reported in GB/s and as
+// a share of the triad's rate. The two are measured in turn, and as in STREAM each counts with its
+// best run: on a shared machine the others measure the neighbours.
 //
 //   penstock_kernels_bench --benchmark_filter=AdamW
 #include <algorithm>
@@ -10,23 +10,30 @@
 #include <cstdint>
 #include <limits>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
+#include "bench/geometry.h"
 #include "bench/triad.h"
 #include "benchmark/benchmark.h"
+#include "engine/base/bf16.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/adamw.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/linear.h"
 #include "engine/memory/host_memory.h"
+#include "engine/memory/host_store.h"
+#include "engine/model/layout.h"
+#include "engine/train/random_init.h"
 
 namespace penstock {
 namespace {
 
-// hi, lo, m and v are read and written (2 * 12), the fp32 gradient is read (4).
-constexpr int64_t kAdamWBytes = 28;
-// 128 MiB of state and 32 MiB of gradients, well beyond the caches, yet quick enough that the best
-// run of a busy machine was not interrupted.
+// hi, lo, m and v are read and written, the gradient is read.
+template <typename Gradient>
+constexpr int64_t kAdamWBytes = 2 * 12 + int64_t{sizeof(Gradient)};
+// 96 MiB of state and up to 32 MiB of gradients, well beyond the caches, yet quick enough that the
+// best run of a busy machine was not interrupted.
 constexpr int64_t kParameters = 8 * 1024 * 1024;
 
 int AllThreads() { return static_cast<int>(std::thread::hardware_concurrency()); }
@@ -48,30 +55,41 @@ class Array {
   HostMemory memory_;
 };
 
+template <typename Gradient>
 class AdamWState {
  public:
   AdamWState() {
     for (int64_t i = 0; i < kParameters; ++i) {
       hi_.data()[i] = static_cast<uint16_t>(0x3C00 + i % 0x100);
-      gradient_.data()[i] = 1e-3f * static_cast<float>(i % 17 - 8);
+      const float gradient = 1e-3f * static_cast<float>(i % 17 - 8);
+      if constexpr (std::is_same_v<Gradient, bf16>) {
+        gradient_.data()[i] = ToBf16(gradient);
+      } else {
+        gradient_.data()[i] = gradient;
+      }
     }
   }
 
   AdamWArgs Args() const {
-    return {.hi = hi_.data(),
-            .lo = lo_.data(),
-            .m = m_.data(),
-            .v = v_.data(),
-            .gradient = gradient_.data(),
-            .count = kParameters,
-            .learning_rate = 1e-4,
-            .beta1 = 0.9,
-            .beta2 = 0.95,
-            .epsilon = 1e-8,
-            .weight_decay = 0.1,
-            .gradient_scale = 0.5f,
-            .bias_correction1 = 0.5,
-            .bias_correction2 = 0.25};
+    AdamWArgs args = {.hi = hi_.data(),
+                      .lo = lo_.data(),
+                      .m = m_.data(),
+                      .v = v_.data(),
+                      .count = kParameters,
+                      .learning_rate = 1e-4,
+                      .beta1 = 0.9,
+                      .beta2 = 0.95,
+                      .epsilon = 1e-8,
+                      .weight_decay = 0.1,
+                      .gradient_scale = 0.5f,
+                      .bias_correction1 = 0.5,
+                      .bias_correction2 = 0.25};
+    if constexpr (std::is_same_v<Gradient, bf16>) {
+      args.gradient_bf16 = gradient_.data();
+    } else {
+      args.gradient = gradient_.data();
+    }
+    return args;
   }
 
  private:
@@ -79,7 +97,7 @@ class AdamWState {
   Array<int16_t> lo_{kParameters};
   Array<float> m_{kParameters};
   Array<float> v_{kParameters};
-  Array<float> gradient_{kParameters};
+  Array<Gradient> gradient_{kParameters};
 };
 
 struct TriadState {
@@ -88,12 +106,14 @@ struct TriadState {
   Array<float> c{kParameters};
 };
 
+template <typename Gradient>
 void BM_AdamW(benchmark::State& state) {
   const CpuIsa isa = static_cast<CpuIsa>(state.range(0));
   if (isa > BestCpuIsa()) return state.SkipWithError("this machine lacks the instruction set");
-  static const AdamWState adamw;
+  static const AdamWState<Gradient> adamw;
   static const TriadState triad;
-  ThreadPool pool(static_cast<int>(state.range(1)));
+  const int threads = static_cast<int>(state.range(1));
+  ThreadPool pool(threads, PlacesForPool(threads));
   const cpu::Context context{&pool};
   double adamw_seconds = std::numeric_limits<double>::infinity();
   double triad_seconds = std::numeric_limits<double>::infinity();
@@ -107,20 +127,23 @@ void BM_AdamW(benchmark::State& state) {
     adamw_seconds = std::min(adamw_seconds, seconds);
     state.SetIterationTime(seconds);
   }
-  const double adamw_rate = double{kParameters * kAdamWBytes} / adamw_seconds;
+  const double adamw_rate = double{kParameters * kAdamWBytes<Gradient>} / adamw_seconds;
   const double triad_rate = double{kParameters * kTriadBytes} / triad_seconds;
   state.counters["adamw_GB/s"] = adamw_rate * 1e-9;
   state.counters["triad_GB/s"] = triad_rate * 1e-9;
   state.counters["share_of_triad"] = adamw_rate / triad_rate;
 }
-BENCHMARK(BM_AdamW)
-    ->ArgNames({"isa", "threads"})
-    ->ArgsProduct({{static_cast<int>(CpuIsa::kPortable), static_cast<int>(CpuIsa::kAvx2),
-                    static_cast<int>(CpuIsa::kAvx512)},
-                   {1, AllThreads()}})
-    ->Iterations(300)
-    ->UseManualTime()
-    ->Unit(benchmark::kMillisecond);
+void AdamWCases(benchmark::internal::Benchmark* cases) {
+  cases->ArgNames({"isa", "threads"})
+      ->ArgsProduct({{static_cast<int>(CpuIsa::kPortable), static_cast<int>(CpuIsa::kAvx2),
+                      static_cast<int>(CpuIsa::kAvx512)},
+                     {1, AllThreads()}})
+      ->Iterations(300)
+      ->UseManualTime()
+      ->Unit(benchmark::kMillisecond);
+}
+BENCHMARK(BM_AdamW<float>)->Apply(AdamWCases);
+BENCHMARK(BM_AdamW<bf16>)->Apply(AdamWCases);
 
 // y = x w^T and the two backward products, as a training step has them.
 void BM_Linear(benchmark::State& state) {
@@ -258,6 +281,45 @@ BENCHMARK(BM_Attention)
     ->Args({256, 8, 32})
     ->Args({1024, 8, 64})
     ->Args({4096, 4, 128})
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
+
+// What a job's start costs for every byte of its store: clearing pages.
+void BM_TouchPages(benchmark::State& state) {
+  constexpr int64_t kBytes = int64_t{1} << 30;
+  const int threads = static_cast<int>(state.range(0));
+  ThreadPool pool(threads, PlacesForPool(threads));
+  for (auto _ : state) {
+    const HostMemory memory = *HostMemory::Allocate(kBytes);
+    const auto start = std::chrono::steady_clock::now();
+    TouchPages({memory.data(), static_cast<size_t>(kBytes)}, pool);
+    state.SetIterationTime(Seconds(std::chrono::steady_clock::now() - start));
+  }
+  state.SetBytesProcessed(state.iterations() * kBytes);
+}
+BENCHMARK(BM_TouchPages)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(AllThreads())
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+
+// Random weights into touched memory.
+void BM_RandomWeights(benchmark::State& state) {
+  const int threads = static_cast<int>(state.range(0));
+  ThreadPool pool(threads, PlacesForPool(threads));
+  const ModelSpec spec = *FindGeometry("qwen2.5-0.5b");
+  const ModelLayout layout = MakeLayout(spec);
+  const auto store = *HostStore::Create(layout, OptimizerState::kNone, GradientPlane::kNone);
+  store->TouchPages(pool);
+  for (auto _ : state) InitializeWeights(spec, /*seed=*/1, *store, pool);
+  state.counters["parameters/s"] = benchmark::Counter(
+      static_cast<double>(layout.parameter_count), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(BM_RandomWeights)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(AllThreads())
     ->UseRealTime()
     ->Unit(benchmark::kMillisecond);
 

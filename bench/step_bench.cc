@@ -19,6 +19,7 @@
 #include <span>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -133,6 +134,7 @@ struct Setup {
   StepProgram load, train, settle;
   std::unique_ptr<Executor> executor;
   double seconds = 0;
+  nlohmann::json seconds_by_phase = nlohmann::json::object();
 };
 
 GradientPlane PlaneOf(const Policy& policy) {
@@ -181,13 +183,22 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
   const Clock::time_point start = Clock::now();
   auto made = std::make_unique<Setup>();  // prepared programs do not move
   Setup& setup = *made;
+  double phases_end = 0;
+  const auto end_phase = [&](const char* phase) {
+    setup.seconds = SecondsSince(start);
+    setup.seconds_by_phase[phase] = setup.seconds - std::exchange(phases_end, setup.seconds);
+  };
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
+  end_phase("plan");
   setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
                                     : static_cast<int>(std::thread::hardware_concurrency());
   PENSTOCK_ASSIGN_OR_RETURN(setup.store, MakeStore(setup));
   {
-    ThreadPool pool(setup.threads);
+    ThreadPool pool(setup.threads, PlacesForPool(setup.threads));
+    setup.store->TouchPages(pool);
+    end_phase("touch");
     InitializeWeights(setup.spec, /*seed=*/1, *setup.store, pool);
+    end_phase("random_weights");
   }
   PENSTOCK_ASSIGN_OR_RETURN(setup.executor,
                             CreateCudaExecutor(setup.spec, *setup.store,
@@ -198,12 +209,13 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
                                                 .arena_bytes = setup.train.arena_bytes,
                                                 .host_arena_bytes = setup.train.host_arena_bytes,
                                                 .threads = setup.threads}));
+  end_phase("executor");  // locks the store's memory
   StepResult unused;
   for (const StepProgram* program : {&setup.load, &setup.settle, &setup.train}) {
     PENSTOCK_RETURN_IF_ERROR(setup.executor->Prepare(*program));
   }
   PENSTOCK_RETURN_IF_ERROR(setup.executor->Run(setup.load, {}, unused));
-  setup.seconds = SecondsSince(start);
+  end_phase("load");
   return made;
 }
 
@@ -344,6 +356,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
        {"seconds_by_op", SecondsByOp(setup.train, timeline)},
        {"link_gb_per_second", LinkGigabytesPerSecond(setup.train, setup.layout, timeline)},
        {"setup_seconds", setup.seconds},
+       {"setup_seconds_by_phase", setup.seconds_by_phase},
        {"policy", PolicyJson(flags)},
        {"first_loss", measured.first_loss},
        {"last_loss", measured.last.loss_sum / static_cast<double>(measured.last.labelled_tokens)},

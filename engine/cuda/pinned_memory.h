@@ -3,28 +3,51 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <span>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/thread_pool.h"
 #include "engine/cuda/handle.h"
 
 namespace penstock::cuda {
 
-// A range of somebody else's memory, registered for as long as this object lives.
-class PinnedRange {
+// Ranges of somebody else's memory, registered for as long as this object lives.
+class PinnedRanges {
  public:
-  // ResourceExhausted / HOST_MEMORY_INSUFFICIENT if the driver refuses (ulimit -l, a container's
-  // limit). `data` is page-aligned; an empty range is fine.
-  static absl::StatusOr<PinnedRange> Register(std::byte* data, int64_t bytes);
+  // Registers each range by itself, several at once: pinning is the work of the thread that asks
+  // for it. So no copy may cross from one range into another; ranges start on pages and may be
+  // empty. Memory that was touched before is pinned many times faster (memory/host_memory.h).
+  // For the calling thread's device. All ranges are registered, or none: RegistrationStatus() of
+  // a refusal, with the bytes of all.
+  static absl::StatusOr<PinnedRanges> Register(const std::vector<std::span<std::byte>>& ranges,
+                                               ThreadPool& pool);
 
-  PinnedRange() = default;
-  PinnedRange(PinnedRange&& other) noexcept;
-  PinnedRange& operator=(PinnedRange&& other) noexcept;
-  ~PinnedRange();
+  // The same with other calls than the runtime's; `lock` comes from all threads of the pool.
+  struct Calls {
+    std::function<cudaError_t(std::byte* data, size_t bytes)> lock;
+    std::function<void(std::byte* data)> unlock;
+  };
+  static absl::StatusOr<PinnedRanges> Register(const std::vector<std::span<std::byte>>& ranges,
+                                               ThreadPool& pool, Calls calls);
+
+  PinnedRanges() = default;
+  PinnedRanges(PinnedRanges&& other) noexcept;
+  PinnedRanges& operator=(PinnedRanges&& other) noexcept;
+  ~PinnedRanges();
 
  private:
-  explicit PinnedRange(std::byte* data) : data_(data) {}
-  std::byte* data_ = nullptr;
+  explicit PinnedRanges(Calls calls) : calls_(std::move(calls)) {}
+  Calls calls_;
+  std::vector<std::byte*> registered_;
 };
+
+// What cudaHostRegister's result means: ResourceExhausted / HOST_MEMORY_INSUFFICIENT with the bytes
+// and the limits that may be at fault where the system refuses (ulimit -l, a container, WSL). No
+// error stays pending in the runtime.
+absl::Status RegistrationStatus(cudaError_t error, int64_t bytes);
 
 using PinnedBuffer = Handle<std::byte*, cudaFreeHost>;
 absl::StatusOr<PinnedBuffer> AllocatePinned(int64_t bytes);

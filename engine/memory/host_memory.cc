@@ -2,9 +2,11 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -17,18 +19,37 @@
 #include "engine/base/units.h"
 
 namespace penstock {
+namespace {
+
+// The smallest page of a machine that we run on.
+constexpr int64_t kPageBytes = 4096;
+
+}  // namespace
 
 absl::StatusOr<HostMemory> HostMemory::Allocate(int64_t bytes) {
   if (bytes == 0) return HostMemory();
-  void* data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (data == MAP_FAILED) {
+  // Kernels differ in whether they start a large mapping on a huge page; so map one more and give
+  // back what lies outside.
+  void* mapping = MAP_FAILED;
+  errno = ENOMEM;  // for a size that is none
+  if (bytes > 0 && bytes <= std::numeric_limits<int64_t>::max() - kHugePageBytes) {
+    mapping = mmap(nullptr, bytes + kHugePageBytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  }
+  if (mapping == MAP_FAILED) {
     return Error(absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
                  absl::StrCat("cannot map ", FormatBytes(bytes), " of host memory: ",
                               std::strerror(errno), "; use a smaller model or a larger machine"),
                  {{"needed_bytes", absl::StrCat(bytes)}});
   }
+  std::byte* const begin = static_cast<std::byte*>(mapping);
+  const int64_t before = -reinterpret_cast<intptr_t>(begin) & (kHugePageBytes - 1);
+  std::byte* const data = begin + before;
+  std::byte* const end = data + RoundUp(bytes, kPageBytes);
+  if (before > 0) munmap(begin, before);
+  munmap(end, begin + bytes + kHugePageBytes - end);
   madvise(data, bytes, MADV_HUGEPAGE);  // Best effort: without it the memory is only slower.
-  return HostMemory(static_cast<std::byte*>(data), bytes);
+  return HostMemory(data, bytes);
 }
 
 HostMemory::HostMemory(HostMemory&& other) noexcept
@@ -42,6 +63,18 @@ HostMemory& HostMemory::operator=(HostMemory&& other) noexcept {
 
 HostMemory::~HostMemory() {
   if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+void TouchPages(std::span<std::byte> range, ThreadPool& pool) {
+  const int64_t bytes = static_cast<int64_t>(range.size());
+  pool.ParallelFor(CeilDiv(bytes, kHugePageBytes), [&](int64_t task, int /*worker*/) {
+    const int64_t end = std::min((task + 1) * kHugePageBytes, bytes);
+    for (int64_t at = task * kHugePageBytes; at < end; at += kPageBytes) {
+      // A read alone would map the one page of zeros that all processes share.
+      volatile std::byte* const byte = range.data() + at;
+      *byte = *byte;
+    }
+  });
 }
 
 namespace {

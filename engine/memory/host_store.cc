@@ -14,7 +14,7 @@ int64_t BytesPerBlock(int64_t size, OptimizerState state, GradientPlane gradient
   if (state == OptimizerState::kFloat32) bytes += 2 * RoundUp(size * 4, kPlaneAlignment);
   if (gradient == GradientPlane::kFloat32) bytes += RoundUp(size * 4, kPlaneAlignment);
   if (gradient == GradientPlane::kBfloat16) bytes += RoundUp(size * 2, kPlaneAlignment);
-  return bytes;
+  return RoundUp(bytes, kHugePageBytes);
 }
 
 template <typename T>
@@ -45,8 +45,9 @@ absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(const ModelLayout& 
 HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerState state,
                      GradientPlane gradient)
     : layout_(layout), memory_(std::move(memory)) {
-  std::byte* cursor = memory_.data();
+  std::byte* begin = memory_.data();
   for (const BlockLayout& block : layout_.blocks) {
+    std::byte* cursor = begin;
     BlockStore& store = blocks_.emplace_back();
     store.hi = Take<uint16_t>(cursor, block.size);
     store.lo = Take<int16_t>(cursor, block.size);
@@ -56,6 +57,19 @@ HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerStat
     }
     if (gradient == GradientPlane::kFloat32) store.gradient = Take<float>(cursor, block.size);
     if (gradient == GradientPlane::kBfloat16) store.gradient_bf16 = Take<bf16>(cursor, block.size);
+    block_memory_.emplace_back(begin, BytesPerBlock(block.size, state, gradient));
+    begin += block_memory_.back().size();
+  }
+}
+
+void HostStore::TouchPages(ThreadPool& pool) {
+  for (const BlockStore& block : blocks_) {
+    for (const std::span<std::byte> plane :
+         {std::as_writable_bytes(block.hi), std::as_writable_bytes(block.lo),
+          std::as_writable_bytes(block.m), std::as_writable_bytes(block.v),
+          std::as_writable_bytes(block.gradient), std::as_writable_bytes(block.gradient_bf16)}) {
+      penstock::TouchPages(plane, pool);
+    }
   }
 }
 

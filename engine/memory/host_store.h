@@ -3,6 +3,8 @@
 //
 //   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4, or 2 in bf16)
 //
+// Every block starts on a huge page.
+//
 // The weights that a job imported are the only master copy: nothing in the engine keeps a
 // second one (an optimizer with its own stale copy throws imports away, BC-11).
 //
@@ -39,7 +41,7 @@ struct BlockStore {
 
 class HostStore {
  public:
-  // Allocates everything at once, zero-filled. ResourceExhausted with bytes wanted otherwise.
+  // Maps everything at once, zero-filled. ResourceExhausted with bytes wanted otherwise.
   static absl::StatusOr<std::unique_ptr<HostStore>> Create(const ModelLayout& layout,
                                                            OptimizerState state,
                                                            GradientPlane gradient);
@@ -51,10 +53,13 @@ class HostStore {
   BlockStore& block(BlockId id) { return blocks_[Index(id)]; }
   const BlockStore& block(BlockId id) const { return blocks_[Index(id)]; }
   int64_t bytes() const { return memory_.bytes(); }
-  // All planes of all blocks, page-aligned: for a device that wants it locked.
-  std::span<std::byte> memory() const {
-    return {memory_.data(), static_cast<size_t>(memory_.bytes())};
-  }
+  // The planes of each block with what fills its last huge page: apart, together all of the
+  // store's memory, for a device that wants it locked in pieces.
+  const std::vector<std::span<std::byte>>& block_memory() const { return block_memory_; }
+
+  // Makes all pages resident, plane by plane: the threads that touch a part of a plane are those
+  // that an op over the plane will give it to. Not necessary, only faster than one by one.
+  void TouchPages(ThreadPool& pool);
 
   // Number of optimizer updates applied so far: AdamW's t. Advanced by the trainer once per
   // applied (not skipped) step.
@@ -66,6 +71,7 @@ class HostStore {
   ModelLayout layout_;
   HostMemory memory_;
   std::vector<BlockStore> blocks_;
+  std::vector<std::span<std::byte>> block_memory_;
 };
 
 }  // namespace penstock

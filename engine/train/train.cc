@@ -96,7 +96,8 @@ class TrainRun {
     observer_.OnPhase(Phase::kImport, 0);
     PENSTOCK_ASSIGN_OR_RETURN(store_, HostStore::Create(model_.layout, OptimizerState::kFloat32,
                                                         GradientPlane::kFloat32));
-    ThreadPool pool(plan_.threads);
+    ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
+    store_->TouchPages(pool);
     if (model_.directory == nullptr) {
       InitializeWeights(model_.spec, config_.seed, *store_, pool);
       return absl::OkStatus();

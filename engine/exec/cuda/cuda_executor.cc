@@ -51,8 +51,8 @@ using Clock = std::chrono::steady_clock;
 
 // What CreateCudaExecutor makes and the executor owns.
 struct Parts {
-  cuda::PinnedRange store, pinned_host_arena;
   HostMemory host_arena;
+  cuda::PinnedRanges store, pinned_host_arena;
   cuda::DeviceMemory arena, rope_table;
   std::unique_ptr<cuda::OwnedContext> context;
   cuda::Stream copy_in, copy_out;
@@ -66,7 +66,7 @@ class CudaExecutor final : public Executor {
       : store_(store),
         parts_(std::move(parts)),
         compute_(parts_.context->get()),
-        host_pool_(options.threads),
+        host_pool_(options.threads, PlacesForPool(options.threads)),
         inputs_({.tokens_per_micro_batch = options.tokens_per_micro_batch,
                  .max_positions = options.max_positions,
                  .vocab_size = spec.vocab_size}),
@@ -463,17 +463,18 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
   Parts parts;
   PENSTOCK_ASSIGN_OR_RETURN(parts.arena, cuda::DeviceMemory::Allocate(options.arena_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(parts.host_arena, HostMemory::Allocate(options.host_arena_bytes));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      parts.pinned_host_arena,
-      cuda::PinnedRange::Register(parts.host_arena.data(), parts.host_arena.bytes()));
+  ThreadPool pool(options.threads, PlacesForPool(options.threads));
+  const std::span<std::byte> host_arena(parts.host_arena.data(), parts.host_arena.bytes());
+  TouchPages(host_arena, pool);
+  PENSTOCK_ASSIGN_OR_RETURN(parts.pinned_host_arena,
+                            cuda::PinnedRanges::Register({host_arena}, pool));
   PENSTOCK_ASSIGN_OR_RETURN(parts.rope_table, UploadRopeTable(spec, options.max_positions));
   PENSTOCK_ASSIGN_OR_RETURN(parts.context, cuda::OwnedContext::Create());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_in, cuda::CreateStream());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_out, cuda::CreateStream());
   PENSTOCK_ASSIGN_OR_RETURN(parts.origin, cuda::CreateEvent());
   PENSTOCK_ASSIGN_OR_RETURN(parts.sums, StepSums::Create(spec.num_blocks()));
-  PENSTOCK_ASSIGN_OR_RETURN(parts.store,
-                            cuda::PinnedRange::Register(store.memory().data(), store.bytes()));
+  PENSTOCK_ASSIGN_OR_RETURN(parts.store, cuda::PinnedRanges::Register(store.block_memory(), pool));
   return std::make_unique<CudaExecutor>(spec, store, options, std::move(parts));
 }
 

@@ -1,5 +1,8 @@
 #include "engine/memory/host_store.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <utility>
@@ -9,6 +12,16 @@
 
 namespace penstock {
 namespace {
+
+template <typename Element>
+bool Resident(std::span<Element> plane) {
+  const uintptr_t page = sysconf(_SC_PAGESIZE);
+  const uintptr_t begin = reinterpret_cast<uintptr_t>(plane.data()) / page * page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(plane.data()) + plane.size_bytes();
+  std::vector<unsigned char> pages((end - begin + page - 1) / page);
+  EXPECT_EQ(mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()), 0);
+  return std::all_of(pages.begin(), pages.end(), [](unsigned char bits) { return bits & 1; });
+}
 
 ModelLayout LayoutOf(const std::vector<int64_t>& sizes) {
   ModelLayout layout;
@@ -27,6 +40,19 @@ std::pair<uintptr_t, uintptr_t> Extent(std::span<Element> plane) {
   return {begin, begin + plane.size_bytes()};
 }
 
+// The blocks' memory, one behind the other from a huge page on; returns its end.
+uintptr_t ExpectHugePages(const HostStore& store) {
+  uintptr_t end = Extent(store.block_memory().front()).first;
+  for (const std::span<std::byte> memory : store.block_memory()) {
+    EXPECT_EQ(Extent(memory).first, end);
+    EXPECT_EQ(end % kHugePageBytes, 0u);
+    end = Extent(memory).second;
+  }
+  EXPECT_EQ(end - Extent(store.block_memory().front()).first,
+            static_cast<uintptr_t>(store.bytes()));
+  return end;
+}
+
 void ExpectApartAndInside(const HostStore& store, const ModelLayout& layout) {
   std::vector<std::pair<uintptr_t, uintptr_t>> extents;
   for (const BlockLayout& block : layout.blocks) {
@@ -34,12 +60,16 @@ void ExpectApartAndInside(const HostStore& store, const ModelLayout& layout) {
     for (const auto& extent :
          {Extent(planes.hi), Extent(planes.lo), Extent(planes.m), Extent(planes.v),
           Extent(planes.gradient), Extent(planes.gradient_bf16)}) {
-      if (extent.first != extent.second) extents.push_back(extent);
+      if (extent.first == extent.second) continue;
+      extents.push_back(extent);
+      const auto memory = Extent(store.block_memory()[Index(block.block)]);
+      EXPECT_GE(extent.first, memory.first);
+      EXPECT_LE(extent.second, memory.second);
     }
   }
   std::sort(extents.begin(), extents.end());
-  const auto [begin, end] = Extent(store.memory());
-  uintptr_t free = begin;
+  const uintptr_t end = ExpectHugePages(store);
+  uintptr_t free = Extent(store.block_memory().front()).first;
   for (const auto& [first, last] : extents) {
     EXPECT_GE(first, free);
     EXPECT_EQ(first % 64, 0u);
@@ -68,6 +98,20 @@ TEST(HostStoreTest, PlanesAreApartOnLinesAndAsLargeAsAsked) {
       }
       ExpectApartAndInside(**store, layout);
     }
+  }
+}
+
+TEST(HostStoreTest, TouchedPagesAreResidentAndAsTheyWere) {
+  const ModelLayout layout = LayoutOf({1000064, 64});
+  const auto store = *HostStore::Create(layout, OptimizerState::kFloat32, GradientPlane::kBfloat16);
+  store->block(BlockId{0}).hi[999999] = 7;
+  ThreadPool pool(3);
+  store->TouchPages(pool);
+  EXPECT_EQ(store->block(BlockId{0}).hi[999999], 7);
+  for (const BlockLayout& block : layout.blocks) {
+    const BlockStore& planes = store->block(block.block);
+    EXPECT_TRUE(Resident(planes.hi) && Resident(planes.lo) && Resident(planes.m) &&
+                Resident(planes.v) && Resident(planes.gradient_bf16));
   }
 }
 
