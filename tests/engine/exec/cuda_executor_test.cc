@@ -51,7 +51,7 @@ void ExpectFollowsTheCpu(const TinyJob::Options& options) {
   TinyJob cpu(options, documents);
   TinyJob cuda(OnCuda(options), documents);
   cpu.optimizer().learning_rate = cuda.optimizer().learning_rate = 3e-3;
-  double first_loss = 0, loss = 0;
+  double first_loss = 0, first_expected = 0, loss = 0;
   for (int step = 0; step < kSteps; ++step) {
     const StepResult expected = cpu.Run(), actual = cuda.Run();
     loss = actual.loss_sum;
@@ -62,7 +62,10 @@ void ExpectFollowsTheCpu(const TinyJob::Options& options) {
     }
     EXPECT_EQ(actual.labelled_tokens, expected.labelled_tokens);
     EXPECT_EQ(actual.decision.outcome, StepOutcome::kApplied);
-    EXPECT_NEAR(actual.loss_sum / expected.loss_sum, 1, kLossBound) << "step " << step;
+    // By the first loss: what is left of it when the documents are known by heart is noise.
+    if (step == 0) first_expected = expected.loss_sum;
+    EXPECT_NEAR((actual.loss_sum - expected.loss_sum) / first_expected, 0, kLossBound)
+        << "step " << step;
   }
   EXPECT_LT(loss, 0.9 * first_loss);
   EXPECT_EQ(cuda.store().updates_applied, kSteps);
