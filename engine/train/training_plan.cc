@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -245,14 +246,27 @@ int64_t SmallerMicroBatch(const TrainConfig& config, const ModelInput& model, in
   return 0;
 }
 
-absl::Status TooLargeForDevice(const absl::Status& status, int64_t micro_batch_tokens) {
+// What the job needs with micro-batches of one row, for jobs that do not fit even so.
+std::string LeastNeeded(const TrainConfig& config, const ModelInput& model, int64_t data_bytes) {
+  TrainConfig changed = config;
+  changed.batch.micro_batch_tokens = config.batch.sequence_length;
+  if (!CheckBatchBounds(changed.batch, model.spec).ok()) return "";
+  ErrorMetadata metadata = MetadataOf(PlanOnDevice(changed, model, data_bytes).status());
+  int64_t bytes = 0;
+  if (!absl::SimpleAtoi(metadata["needed_bytes"], &bytes)) return "";
+  return absl::StrCat(" (one row needs ", FormatBytes(bytes), ")");
+}
+
+absl::Status TooLargeForDevice(const absl::Status& status, const TrainConfig& config,
+                               const ModelInput& model, int64_t data_bytes) {
   ErrorMetadata metadata = MetadataOf(status);
   metadata["field"] = "batch.micro_batch_tokens";
+  const int64_t fitting = SmallerMicroBatch(config, model, data_bytes);
   const std::string way_out =
-      micro_batch_tokens > 0
-          ? absl::StrCat("fits with batch.micro_batch_tokens: ", micro_batch_tokens)
-          : "no micro-batch fits: lower batch.sequence_length, or use a GPU or a limit with more "
-            "memory";
+      fitting > 0 ? absl::StrCat("fits with batch.micro_batch_tokens: ", fitting)
+                  : absl::StrCat("no micro-batch fits", LeastNeeded(config, model, data_bytes),
+                                 ": lower batch.sequence_length, use a smaller model, or a GPU or "
+                                 "a limit with more memory");
   return Error(status.code(), ReasonOf(status),
                absl::StrCat(std::string(status.message()), "; ", way_out), metadata);
 }
@@ -349,7 +363,7 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
   }
   absl::StatusOr<TrainingPlan> on_device = PlanOnDevice(config, model, data_bytes);
   if (ReasonOf(on_device.status()) == reason::kDeviceMemoryInsufficient) {
-    return TooLargeForDevice(on_device.status(), SmallerMicroBatch(config, model, data_bytes));
+    return TooLargeForDevice(on_device.status(), config, model, data_bytes);
   }
   PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, std::move(on_device));
   if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
