@@ -72,7 +72,7 @@ enum class ComputeBackend : uint8_t {
 };
 
 // What the CUDA context, its libraries and their workspace take of a GPU beside a job's plan.
-inline constexpr int64_t kDeviceReserveBytes = int64_t{1} << 30;
+inline constexpr int64_t kDeviceReserveBytes = int64_t{3} << 29;
 
 struct DeviceConfig {
   ComputeBackend backend = ComputeBackend::kCpu;

@@ -7,9 +7,9 @@
 //   3. streamed, all micro-batches at a layer before the next, with as much saved as fits
 //   4. the same with each layer's input saved in host memory
 // All of them give the same bits, but for a tied head: rounds change the order in which its
-// gradient and the embedding's are summed. On a given device a job has one answer, and a device with exactly
-// the bytes of that answer gives it again. On the CPU, where the device is host memory as well,
-// there is one policy: streamed, saving what the job says.
+// gradient and the embedding's are summed. On a given device a job has one answer, and a device
+// with exactly the bytes of that answer gives it again. On the CPU, where the device is host memory
+// as well, there is one policy: streamed, saving what the job says.
 #pragma once
 
 #include <cstdint>

@@ -32,7 +32,7 @@ namespace {
 
 // Of device memory, beside the context that the GPU's free bytes are without: workspaces of
 // libraries, and what an allocator loses at the edges.
-constexpr int64_t kLibraryBytes = int64_t{256} << 20;
+constexpr int64_t kLibraryBytes = int64_t{512} << 20;
 
 absl::Status Stopped() { return absl::CancelledError("stop requested"); }
 
