@@ -20,6 +20,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       {reason::kHostMemoryInsufficient, ExitCode::kNeverFits},
       {reason::kDeviceMemoryInsufficient, ExitCode::kNeverFits},
       {reason::kDiskInsufficient, ExitCode::kNeverFits},
+      {reason::kDeviceUnavailable, ExitCode::kFailed},
+      {reason::kDeviceFailed, ExitCode::kFailed},
       {reason::kQueueFull, ExitCode::kTryAgain},
       {reason::kTooManyStreams, ExitCode::kTryAgain},
       {reason::kServerDraining, ExitCode::kTryAgain},

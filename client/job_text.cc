@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "client/device_text.h"
 #include "client/output.h"
 #include "engine/base/units.h"
 #include "proto/message_print.h"
@@ -33,6 +34,17 @@ std::string PlanText(const v1::JobPlan& plan) {
   }
   return absl::StrCat(FormatBytes(plan.host_peak_bytes()), " of host memory (",
                       absl::StrJoin(classes, ", "), ")");
+}
+
+std::string DevicePlanText(const v1::JobPlan& plan) {
+  if (plan.device_bytes() == 0) return "";
+  std::vector<std::string> classes;
+  for (const v1::MemoryClass& memory_class : plan.device_classes()) {
+    classes.push_back(absl::StrCat(memory_class.name(), " ", FormatBytes(memory_class.bytes())));
+  }
+  return absl::StrCat(FormatBytes(plan.device_bytes()), " of device memory (",
+                      absl::StrJoin(classes, ", "), "); ", FormatBytes(plan.locked_host_bytes()),
+                      " of host memory locked");
 }
 
 }  // namespace
@@ -77,7 +89,12 @@ std::string JobPage(const v1::Job& job) {
   facts.Add("Created", FormatTime(job.create_time()));
   facts.Add("Started", FormatTime(job.start_time()));
   facts.Add("Ended", FormatTime(job.end_time()));
+  facts.Add("Device", job.device());
+  facts.Add("Device now", ReadingText(progress.device_reading()));
+  facts.Add("Failed devices", absl::StrJoin(job.failed_devices(), ", "));
+  facts.Add("Policy", job.plan().policy());
   facts.Add("Memory plan", PlanText(job.plan()));
+  facts.Add("Device plan", DevicePlanText(job.plan()));
   if (job.plan().parameters() > 0) {
     facts.Add("Parameters", FormatCount(static_cast<double>(job.plan().parameters())));
   }

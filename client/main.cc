@@ -49,6 +49,7 @@ int Main(int argc, char** argv) {
   AddCheckpoints(app, context);
   AddExport(app, context);
   AddInfo(app, context);
+  AddReleaseDevice(app, context);
   AddCompletion(app, context);
   for (CLI::App* command : app.get_subcommands(nullptr)) command->fallthrough();
   try {

@@ -66,6 +66,24 @@ struct EvaluationConfig {
   int64_t max_tokens = 0;
 };
 
+enum class ComputeBackend : uint8_t {
+  kCpu,   // fp32
+  kCuda,  // bf16 on one GPU
+};
+
+// What the CUDA context, its libraries and their workspace take of a GPU beside a job's plan.
+inline constexpr int64_t kDeviceReserveBytes = int64_t{3} << 29;
+
+struct DeviceConfig {
+  ComputeBackend backend = ComputeBackend::kCpu;
+  // Of kCuda. The GPU that this process takes, which CUDA_VISIBLE_DEVICES may not hide; not needed
+  // for planning.
+  std::string uuid = {};
+  // Device memory that a plan may take. PlanTraining() needs it; Train() takes what the GPU has
+  // free if that is less, or if this is 0.
+  int64_t memory_bytes = 0;
+};
+
 struct TrainConfig {
   std::variant<ModelFromDirectory, ModelFromConfig> model;
   DataConfig data;
@@ -80,6 +98,7 @@ struct TrainConfig {
   uint64_t seed = 0;
   int64_t host_memory_bytes = 0;  // 0: ReadHostMemoryLimit()
   int32_t compute_threads = 0;    // 0: all cores this process may use
+  DeviceConfig device = {};
   // Where the run keeps its things; set by the worker, not needed for planning.
   std::string checkpoint_directory;  // checkpoints are checkpoint_directory/{step}
   std::string token_cache_directory;
@@ -97,12 +116,18 @@ struct MemoryPlanSummary {
   std::vector<std::pair<Phase, int64_t>> phase_bytes;
   std::vector<Entry> classes;  // of the largest phase
   int64_t parameters = 0;
+  // Of kCuda: the device's memory, by class, and the host memory that is locked for it.
+  int64_t device_bytes = 0;
+  std::vector<Entry> device_classes;
+  int64_t locked_bytes = 0;
+  std::string policy;  // how a step runs, for people
 };
 
 // Everything about a job that can be known before it runs: reads config.json and the headers
 // of the weight files, looks at the data files, lays out memory. Refuses what could not run:
-// docs/errors.md. Does not read weights or tokenize. HOST_MEMORY_INSUFFICIENT carries
-// needed_bytes, usable_bytes, limit_source and says which change would fit.
+// docs/errors.md. Does not read weights or tokenize, and asks no device.
+// HOST_MEMORY_INSUFFICIENT and DEVICE_MEMORY_INSUFFICIENT carry needed_bytes, usable_bytes,
+// limit_source and say which change would fit.
 absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config);
 
 struct StepRecord {
@@ -175,14 +200,14 @@ struct ExportConfig {
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
 
-// The device kinds this build has and the machine offers.
-struct DeviceInfo {
-  std::string id;  // "cpu" or a GPU's UUID
-  std::string description;
-  enum class Kind : uint8_t { kCpu, kCuda } kind = Kind::kCpu;
+struct CpuInfo {
+  std::string description;  // cores and instruction set
   int64_t memory_bytes = 0;
 };
-std::vector<DeviceInfo> ListDevices();
+CpuInfo DescribeCpu();
+
+// The CUDA that this build needs, 1000 * major + 10 * minor; 0: it has no CUDA backend.
+int CudaVersionOfBuild();
 
 // Families, formats and backends of this build, as GetServerInfo reports them.
 std::vector<std::string> Capabilities();

@@ -33,7 +33,7 @@
 namespace penstock::server {
 namespace {
 
-constexpr int kApiRevision = 1;
+constexpr int kApiRevision = 2;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
 constexpr size_t kQuotaBytes = size_t{512} << 20;
@@ -152,18 +152,16 @@ void Daemon::Parts::ForgetOldReplies() {
 
 absl::Status Daemon::Parts::BuildJobs() {
   table.emplace(*store, hub);
-  reports.emplace(*table, directory);
+  reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
-                               .devices = {},
                                .host_memory_bytes = options.host_memory_bytes,
                                .silence = options.worker_silence};
-  for (const v1::Device& device : options.devices) worker_options.devices.push_back(device.id());
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
-  workers.emplace(std::move(worker_options), directory, *table, *reports, control,
-                  std::move(watcher));
+  workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices,
+                  control, std::move(watcher));
   manager.emplace(JobManagerOptions{.max_queued_jobs = options.max_queued_jobs,
                                     .host_memory_limit_source = options.host_memory_limit_source},
-                  directory, *table, *workers);
+                  directory, *table, *workers, *options.devices);
   watches.emplace(
       WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
       control, streams, *manager, hub, directory);
@@ -187,8 +185,7 @@ void Daemon::Parts::BuildServices() {
                                  .directory = directory,
                                  .planner = options.planner,
                                  .output_checker = options.output_checker,
-                                 .server_info = std::move(info),
-                                 .devices = options.devices});
+                                 .server_info = std::move(info)});
   job_service.emplace(*context);
   checkpoint_service.emplace(*context);
   admin_service.emplace(*context);
@@ -259,6 +256,9 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
   raw->BuildServices();
   PENSTOCK_RETURN_IF_ERROR(raw->OnControl<absl::Status>([raw] { return raw->Recover(); }));
   PENSTOCK_RETURN_IF_ERROR(raw->Serve());
+  raw->options.devices->OnLost([raw](const v1::Device& device) {
+    raw->control.Post([raw, device] { raw->workers->OnDeviceLost(device); });
+  });
   raw->control.Post([raw] {
     raw->workers->Dispatch();
     raw->Tick();
@@ -289,6 +289,7 @@ Daemon::JobCounts Daemon::CountJobs() {
 
 void Daemon::Stop() {
   if (std::exchange(parts_->stopped, true)) return;
+  parts_->options.devices->OnLost(nullptr);
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   if (parts_->listener.server != nullptr) {
     parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);

@@ -32,7 +32,7 @@ struct DaemonOptions {
   std::chrono::milliseconds worker_silence{120'000};
   std::chrono::milliseconds stream_heartbeat{15'000};
   std::string worker_binary;
-  std::vector<v1::Device> devices;
+  std::shared_ptr<DeviceRegistry> devices;
   std::vector<std::string> capabilities;
   SpecPlanner planner;
   OutputChecker output_checker;

@@ -1,5 +1,9 @@
 // penstockd: the control plane. It plans, queues and watches jobs; workers run them.
+#include <memory>
+#include <utility>
+
 #include "engine/engine.h"
+#include "server/devices/nvml_driver.h"
 #include "server/run_daemon.h"
 #include "server/spec/convert.h"
 #include "server/spec/job_spec.h"
@@ -10,25 +14,40 @@ namespace {
 
 // Defaults and ranges, then files and memory.
 absl::StatusOr<PlannedJob> PlanJob(const v1::JobSpec& spec,
-                                   const std::vector<std::string>& allowed_roots) {
-  PENSTOCK_ASSIGN_OR_RETURN(ResolvedSpec resolved, ResolveJobSpec(spec, allowed_roots));
+                                   const std::vector<std::string>& allowed_roots,
+                                   const DeviceRegistry& devices) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      ResolvedSpec resolved,
+      ResolveJobSpec(
+          spec, allowed_roots,
+          {.devices = devices.List(), .missing_gpus = devices.missing_gpus()}));
   PENSTOCK_ASSIGN_OR_RETURN(const MemoryPlanSummary plan, PlanTraining(resolved.config));
   return PlannedJob{.spec = std::move(resolved.spec),
                     .plan = ToProto(plan),
                     .warnings = std::move(resolved.warnings)};
 }
 
+std::shared_ptr<DeviceRegistry> MakeDevices() {
+  DeviceRegistryOptions options;
+  options.cpu = ToProto(DescribeCpu());
+  options.cuda_version = CudaVersionOfBuild();
+  options.variables = ReadVisibilityVariables();
+  if (options.cuda_version != 0) options.open_driver = OpenNvml;
+  return DeviceRegistry::Create(std::move(options));
+}
+
 EngineHooks Hooks() {
   EngineHooks hooks;
-  hooks.make_planner = [](const std::vector<std::string>& roots) -> SpecPlanner {
-    return [roots](const v1::JobSpec& spec) { return PlanJob(spec, roots); };
+  hooks.make_devices = MakeDevices;
+  hooks.make_planner = [](const std::vector<std::string>& roots,
+                          std::shared_ptr<const DeviceRegistry> devices) -> SpecPlanner {
+    return [roots, devices](const v1::JobSpec& spec) { return PlanJob(spec, roots, *devices); };
   };
   hooks.make_output_checker = [](const std::vector<std::string>& roots) -> OutputChecker {
     return [roots](const std::string& path, const std::string& field) {
       return CheckNewPath(field, path, roots);
     };
   };
-  for (const DeviceInfo& device : ListDevices()) hooks.devices.push_back(ToProto(device));
   hooks.capabilities = Capabilities();
   return hooks;
 }

@@ -65,6 +65,13 @@ bool TerminateAsked(const sigset_t& signals, std::chrono::milliseconds limit) {
   return number == SIGTERM || number == SIGINT;
 }
 
+void LogDevices(const DeviceRegistry& devices) {
+  for (const v1::Device& device : devices.List()) {
+    spdlog::info("device {}: {} {}", device.id(), device.description(), device.health_message());
+  }
+  if (!devices.missing_gpus().empty()) spdlog::info("no GPU: {}", devices.missing_gpus());
+}
+
 DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   const internal::DaemonConfig& config = settings.config;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
@@ -83,9 +90,9 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.worker_silence = std::chrono::seconds(config.worker_silence_seconds());
   options.stream_heartbeat = std::chrono::seconds(config.stream_heartbeat_seconds());
   options.worker_binary = settings.worker_binary;
-  options.devices = std::move(hooks.devices);
+  options.devices = hooks.make_devices();
   options.capabilities = std::move(hooks.capabilities);
-  options.planner = hooks.make_planner(roots);
+  options.planner = hooks.make_planner(roots, options.devices);
   options.output_checker = hooks.make_output_checker(roots);
   return options;
 }
@@ -115,7 +122,9 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
     spdlog::warn("running as root: jobs read and write files as root; use an ordinary user");
   }
 
-  absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(MakeOptions(settings, hooks));
+  DaemonOptions options = MakeOptions(settings, hooks);
+  LogDevices(*options.devices);
+  absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(std::move(options));
   if (!started.ok()) return Refuse(started.status());
   Daemon& daemon = **started;
   spdlog::info("penstockd serves on {} {}", daemon.socket(), daemon.tcp_address());

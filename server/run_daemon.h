@@ -2,19 +2,23 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "penstock/v1/admin_service.pb.h"
+#include "server/devices/device_registry.h"
 #include "server/jobs/job_manager.h"
 
 namespace penstock::server {
 
-// What the daemon asks the engine.
+// What the daemon asks the engine and the machine.
 struct EngineHooks {
-  std::function<SpecPlanner(const std::vector<std::string>& allowed_roots)> make_planner;
+  // Called once, when the process has blocked its signals: the registry has a thread.
+  std::function<std::shared_ptr<DeviceRegistry>()> make_devices;
+  std::function<SpecPlanner(const std::vector<std::string>& allowed_roots,
+                            std::shared_ptr<const DeviceRegistry> devices)>
+      make_planner;
   std::function<OutputChecker(const std::vector<std::string>& allowed_roots)> make_output_checker;
-  std::vector<v1::Device> devices;
   std::vector<std::string> capabilities;
 };
 

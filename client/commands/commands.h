@@ -21,6 +21,7 @@ void AddDelete(CLI::App& app, Context& context);
 void AddCheckpoints(CLI::App& app, Context& context);
 void AddExport(CLI::App& app, Context& context);
 void AddInfo(CLI::App& app, Context& context);
+void AddReleaseDevice(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
 // Last: it completes the commands that are there.
 void AddCompletion(CLI::App& app, Context& context);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "client/device_text.h"
 #include "client/follow.h"
 #include "client/job_text.h"
 #include "proto/message_print.h"
@@ -51,6 +52,8 @@ class JobFollower {
     } else if (event.has_checkpoint_saved()) {
       const v1::Checkpoint& checkpoint = event.checkpoint_saved().checkpoint();
       view_.Announce(absl::StrCat("checkpoint ", checkpoint.name(), " saved"));
+    } else if (event.has_device_changed()) {
+      view_.Announce(DeviceText(event.device_changed().device()));
     } else if (event.has_metrics() && event.metrics().has_evaluation()) {
       view_.Announce(absl::StrCat("evaluation after step ", event.metrics().step(), ": loss ",
                                   FormatLoss(event.metrics().evaluation().loss())));

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
+#include "client/device_text.h"
 #include "engine/base/units.h"
 #include "proto/message_print.h"
 
@@ -23,13 +24,7 @@ std::string InfoText(const RpcClient& client, const v1::GetServerInfoResponse& i
   facts.Add("Allowed roots", absl::StrJoin(info.allowed_roots(), ", "));
   facts.Add("State directory", info.state_directory());
   facts.Add("Capabilities", absl::StrJoin(info.capabilities(), ", "));
-  Table table({"DEVICE", "KIND", "MEMORY", "JOB", "DESCRIPTION"});
-  for (const v1::Device& device : devices.devices()) {
-    table.Add({device.id(), ShortEnumName(*v1::DeviceKind_descriptor(), device.kind()),
-               FormatBytes(device.memory_bytes()), device.job().empty() ? "-" : device.job(),
-               device.description()});
-  }
-  return absl::StrCat(facts.ToText(), "\n", table.ToText());
+  return absl::StrCat(facts.ToText(), "\n", DevicesTable(devices.devices()));
 }
 
 ExitCode Info(const Context& context, RpcClient& client) {

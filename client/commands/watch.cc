@@ -6,6 +6,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
+#include "client/device_text.h"
 #include "client/follow.h"
 #include "client/interrupts.h"
 #include "client/job_text.h"
@@ -27,6 +28,8 @@ std::string EventText(const v1::WatchJobsResponse& event) {
       return MetricText(event.metrics());
     case v1::WatchJobsResponse::kCheckpointSaved:
       return absl::StrCat("checkpoint ", event.checkpoint_saved().checkpoint().name(), " saved");
+    case v1::WatchJobsResponse::kDeviceChanged:
+      return DeviceText(event.device_changed().device());
     default:
       return "";
   }
@@ -47,6 +50,7 @@ ExitCode Watch(const Context& context, const WatchOptions& options, RpcClient& c
   request.set_min_metric_interval_ms(options.min_metric_interval_ms);
   request.add_kinds(v1::WATCH_KIND_STATE);
   request.add_kinds(v1::WATCH_KIND_CHECKPOINT);
+  request.add_kinds(v1::WATCH_KIND_DEVICE);
   if (!options.job.empty()) request.add_kinds(v1::WATCH_KIND_METRIC);
   const absl::StatusOr<std::optional<v1::Job>> end =
       Follow(client, std::move(request),

@@ -22,12 +22,12 @@ absl::Status CheckDriverVersion(int driver_version, int needed_version) {
                  "the CPU");
   }
   if (driver_version / 1000 >= needed_version / 1000) return absl::OkStatus();
-  return Error(absl::StatusCode::kUnavailable, reason::kDeviceUnavailable,
-               absl::StrCat("the GPU driver is too old: it runs CUDA up to ",
-                            VersionName(driver_version), ", this build needs ",
-                            VersionName(needed_version),
-                            "; update the driver, or build with an older CUDA toolkit"),
-               {{"found", VersionName(driver_version)}, {"expected", VersionName(needed_version)}});
+  return Error(
+      absl::StatusCode::kUnavailable, reason::kDeviceUnavailable,
+      absl::StrCat("the GPU driver is too old: it runs CUDA up to ", VersionName(driver_version),
+                   ", this build needs ", VersionName(needed_version),
+                   "; update the driver, or build with an older CUDA toolkit"),
+      {{"found", VersionName(driver_version)}, {"expected", VersionName(needed_version)}});
 }
 
 absl::Status CheckComputeCapability(const std::string& name, int major, int minor) {

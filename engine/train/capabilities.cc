@@ -24,25 +24,21 @@ const char* IsaName(CpuIsa isa) {
 
 }  // namespace
 
-std::vector<DeviceInfo> ListDevices() {
-  std::vector<DeviceInfo> devices = {
-      {.id = "cpu",
-       .description =
-           absl::StrCat(std::thread::hardware_concurrency(), " cores, ", IsaName(BestCpuIsa())),
-       .kind = DeviceInfo::Kind::kCpu,
-       .memory_bytes = ReadHostMemoryLimit().usable_bytes}};
-  for (GpuDevice& gpu : ListGpuDevices()) {
-    devices.push_back({.id = std::move(gpu.uuid),
-                       .description = absl::StrCat(gpu.name, " (no CUDA backend in this version)"),
-                       .kind = DeviceInfo::Kind::kCuda,
-                       .memory_bytes = gpu.memory_bytes});
-  }
-  return devices;
+CpuInfo DescribeCpu() {
+  return {.description =
+              absl::StrCat(std::thread::hardware_concurrency(), " cores, ", IsaName(BestCpuIsa())),
+          .memory_bytes = ReadHostMemoryLimit().usable_bytes};
 }
+
+int CudaVersionOfBuild() { return CudaToolkitVersion(); }
 
 std::vector<std::string> Capabilities() {
   std::vector<std::string> capabilities = {"backend.cpu", "compute.float32", "data.text",
                                            "data.token_ids_jsonl", "tokenizer.bytes"};
+  if (CudaVersionOfBuild() != 0) {
+    capabilities.push_back("backend.cuda");
+    capabilities.push_back("compute.bfloat16");
+  }
   for (const std::string& family : SupportedFamilies()) {
     capabilities.push_back(absl::StrCat("model.", family));
   }

@@ -3,6 +3,7 @@
 // A wish to stop ends any phase through the status that its progress call returns; steps are
 // never cut. What is written (checkpoint, export) is either complete or not there.
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <optional>
@@ -17,15 +18,21 @@
 #include "engine/data/report.h"
 #include "engine/data/tokenizer.h"
 #include "engine/engine.h"
+#include "engine/exec/gpu_devices.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
 #include "engine/train/random_init.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_plan.h"
+#include "engine/train/usable_cores.h"
 
 namespace penstock {
 namespace {
+
+// Of device memory, beside the context that the GPU's free bytes are without: workspaces of
+// libraries, and what an allocator loses at the edges.
+constexpr int64_t kLibraryBytes = int64_t{512} << 20;
 
 absl::Status Stopped() { return absl::CancelledError("stop requested"); }
 
@@ -43,6 +50,7 @@ class TrainRun {
       : config_(config), observer_(observer) {}
 
   absl::StatusOr<TrainSummary> Run() {
+    PENSTOCK_RETURN_IF_ERROR(OpenDevice());
     PENSTOCK_RETURN_IF_ERROR(OpenInputs());
     PENSTOCK_RETURN_IF_ERROR(OpenData());
     PENSTOCK_RETURN_IF_ERROR(LoadWeights());
@@ -66,11 +74,21 @@ class TrainRun {
     PENSTOCK_ASSIGN_OR_RETURN(
         plan_, MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_)));
     observer_.OnLog(absl::StrFormat(
-        "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step; %d threads; "
-        "host memory %s",
+        "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step, %s; %d "
+        "threads; host memory %s; device memory %s",
         model_.spec.family, model_.layout.parameter_count, model_.spec.num_layers,
-        plan_.micro_batches, config_.batch.micro_batch_tokens, plan_.threads,
-        FormatBytes(plan_.memory.host_peak_bytes)));
+        plan_.micro_batches, config_.batch.micro_batch_tokens, plan_.memory.policy, plan_.threads,
+        FormatBytes(plan_.memory.host_peak_bytes), FormatBytes(plan_.memory.device_bytes)));
+    return absl::OkStatus();
+  }
+
+  // Takes the GPU and lowers the plan's limit to what it has free: another process may use it too.
+  absl::Status OpenDevice() {
+    if (config_.device.backend == ComputeBackend::kCpu) return absl::OkStatus();
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t free_bytes, OpenGpu(config_.device.uuid));
+    int64_t& limit = config_.device.memory_bytes;
+    const int64_t usable = std::max<int64_t>(1, free_bytes - kLibraryBytes);
+    limit = limit > 0 ? std::min(limit, usable) : usable;
     return absl::OkStatus();
   }
 
@@ -94,8 +112,8 @@ class TrainRun {
 
   absl::Status LoadWeights() {
     observer_.OnPhase(Phase::kImport, 0);
-    PENSTOCK_ASSIGN_OR_RETURN(store_, HostStore::Create(model_.layout, OptimizerState::kFloat32,
-                                                        GradientPlane::kFloat32));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        store_, HostStore::Create(model_.layout, OptimizerState::kFloat32, plan_.gradients));
     ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
     store_->TouchPages(pool);
     if (model_.directory == nullptr) {
@@ -173,6 +191,7 @@ class TrainRun {
   absl::Status SaveCheckpoint() {
     if (steps_done_ == 0 || saved_steps_.contains(steps_done_)) return absl::OkStatus();
     observer_.OnPhase(Phase::kCheckpoint, 0);
+    PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
     const std::string directory = absl::StrCat(config_.checkpoint_directory, "/", steps_done_);
     std::error_code error;
     std::filesystem::create_directories(config_.checkpoint_directory, error);
@@ -235,6 +254,7 @@ class TrainRun {
   absl::Status Export() {
     if (config_.output_directory.empty()) return absl::OkStatus();
     observer_.OnPhase(Phase::kExport, 0);
+    PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
     ThreadPool pool(plan_.threads);
     PENSTOCK_RETURN_IF_ERROR(ExportModel(
         *store_, model_.source, config_.output_directory, ExportOptions{}, pool,
@@ -246,7 +266,7 @@ class TrainRun {
     return absl::OkStatus();
   }
 
-  const TrainConfig& config_;
+  TrainConfig config_;
   TrainObserver& observer_;
   ModelInput model_;
   TrainingPlan plan_;

@@ -21,6 +21,13 @@ MicroBatchView ToView(const MicroBatch& batch) {
           .tokens = static_cast<int64_t>(batch.ids.size())};
 }
 
+absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(ComputeBackend backend,
+                                                         const ModelSpec& spec, HostStore& store,
+                                                         const ExecutorOptions& options) {
+  return backend == ComputeBackend::kCuda ? CreateCudaExecutor(spec, store, options)
+                                          : CreateCpuExecutor(spec, store, options);
+}
+
 double SecondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -32,8 +39,8 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> evaluation) {
   std::unique_ptr<Trainer> trainer(new Trainer(config));
   PENSTOCK_RETURN_IF_ERROR(trainer->CreateStreams(plan, std::move(train), std::move(evaluation)));
-  PENSTOCK_ASSIGN_OR_RETURN(trainer->executor_,
-                            CreateCpuExecutor(model.spec, store, plan.executor));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      trainer->executor_, CreateExecutor(config.device.backend, model.spec, store, plan.executor));
   PENSTOCK_RETURN_IF_ERROR(trainer->PreparePrograms(model, plan));
   for (int64_t i = 0; i < plan.micro_batches; ++i) {
     trainer->buffers_.emplace_back(plan.rows_per_micro_batch, config.batch.sequence_length);
@@ -83,8 +90,24 @@ absl::Status Trainer::PreparePrograms(const ModelInput& model, const TrainingPla
     PENSTOCK_RETURN_IF_ERROR(executor_->Prepare(tail_program_));
   }
   PENSTOCK_ASSIGN_OR_RETURN(evaluation_program_, EvaluationProgram(model, plan));
-  return executor_->Prepare(evaluation_program_);
+  PENSTOCK_ASSIGN_OR_RETURN(load_program_, LoadProgram(model, plan));
+  PENSTOCK_ASSIGN_OR_RETURN(settle_for_evaluation_,
+                            SettleProgram(model, plan, SettleGoal::kEvaluate));
+  PENSTOCK_ASSIGN_OR_RETURN(settle_store_, SettleProgram(model, plan, SettleGoal::kReadStore));
+  for (const StepProgram* program :
+       {&evaluation_program_, &load_program_, &settle_for_evaluation_, &settle_store_}) {
+    if (!program->ops.empty()) PENSTOCK_RETURN_IF_ERROR(executor_->Prepare(*program));
+  }
+  return RunIfAny(load_program_);
 }
+
+absl::Status Trainer::RunIfAny(const StepProgram& program) {
+  if (program.ops.empty()) return absl::OkStatus();
+  StepResult result;
+  return executor_->Run(program, {}, result);
+}
+
+absl::Status Trainer::SettleStore() { return RunIfAny(settle_store_); }
 
 absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
   const auto start = std::chrono::steady_clock::now();
@@ -134,6 +157,7 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
 absl::StatusOr<EvaluationRecord> Trainer::Evaluate(
     int64_t step, absl::FunctionRef<absl::Status(double fraction)> progress) {
   const auto start = std::chrono::steady_clock::now();
+  PENSTOCK_RETURN_IF_ERROR(RunIfAny(settle_for_evaluation_));
   const int64_t micro_batches = evaluation_stream_->steps_per_epoch();
   double loss_sum = 0;
   int64_t labelled_tokens = 0, tokens = 0;

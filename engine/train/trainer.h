@@ -28,8 +28,12 @@ class Trainer {
   const BatchStream& train_stream() const { return *train_stream_; }
   bool can_evaluate() const { return evaluation_stream_ != nullptr; }
 
-  // Runs step `step` (from 0).
+  // Runs step `step` (from 0). Its update may wait for the next step, and what the plan keeps on
+  // the device is newer there than in the store: SettleStore() before the store is read.
   absl::StatusOr<StepRecord> Step(int64_t step);
+
+  // Brings the store to the state after the last step.
+  absl::Status SettleStore();
 
   // Mean loss over the labelled tokens of the evaluation data, in order, at most
   // config.evaluation.max_tokens of it (rounded up to a micro-batch). Changes nothing.
@@ -43,6 +47,8 @@ class Trainer {
   absl::Status CreateStreams(const TrainingPlan& plan, std::shared_ptr<const Dataset> train,
                              std::shared_ptr<const Dataset> evaluation);
   absl::Status PreparePrograms(const ModelInput& model, const TrainingPlan& plan);
+  // A program without micro-batches; nothing if it has no ops.
+  absl::Status RunIfAny(const StepProgram& program);
 
   const TrainConfig config_;
   std::unique_ptr<BatchStream> train_stream_;
@@ -53,8 +59,9 @@ class Trainer {
   StepProgram full_program_;  // plan.micro_batches of them
   StepProgram tail_program_;  // what the last step of an epoch has left; empty if nothing
   StepProgram evaluation_program_;
-  std::vector<MicroBatchBuffer> buffers_;  // one a micro-batch of a step
-  std::vector<MicroBatchView> views_;      // of buffers_
+  StepProgram load_program_, settle_for_evaluation_, settle_store_;  // may have no ops
+  std::vector<MicroBatchBuffer> buffers_;                            // one a micro-batch of a step
+  std::vector<MicroBatchView> views_;                                // of buffers_
 };
 
 }  // namespace penstock

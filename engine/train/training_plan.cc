@@ -1,6 +1,5 @@
 #include "engine/train/training_plan.h"
 
-#include <sched.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -8,14 +7,18 @@
 #include <cstring>
 #include <map>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/data/batch.h"
+#include "engine/exec/host_ops.h"
 #include "engine/memory/host_store.h"
 #include "engine/nn/kernel_scratch.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
+#include "engine/train/policy_choice.h"
+#include "engine/train/usable_cores.h"
 
 namespace penstock {
 namespace {
@@ -25,19 +28,13 @@ constexpr int64_t kProcessBytes = int64_t{96} << 20;
 // Building a token cache: read and write buffers, then one row with its tokens and labels.
 constexpr int64_t kTokenizingBytes = int64_t{32} << 20;
 constexpr int64_t kTokenizingBytesPerRowByte = 5;
-// Logits of one chunk: enough rows to keep a GEMM busy, few enough for a 250k vocabulary.
-constexpr int64_t kLogitsChunkBytes = int64_t{64} << 20;
-constexpr int64_t kMinChunkRows = 16, kMaxChunkRows = 1024;
+// The CUDA context's share of the host: driver, libraries, their tables.
+constexpr int64_t kCudaProcessBytes = int64_t{512} << 20;
 
 // Layers times micro-batches: a program has about two ops for each.
 constexpr int64_t kMaxVisits = int64_t{1} << 18;
 
-Policy ChoosePolicy(const TrainConfig& config, const ModelSpec& spec) {
-  const int64_t rows = kLogitsChunkBytes / (spec.vocab_size * 4);
-  return {.saving = {.level = config.batch.save_level},
-          .decoder_slots = 2,
-          .head_chunk_rows = std::clamp(rows, kMinChunkRows, kMaxChunkRows)};
-}
+bool OnCuda(const TrainConfig& config) { return config.device.backend == ComputeBackend::kCuda; }
 
 // A window holds at least one token; text gives a token a byte, JSONL at most one a two bytes.
 // Documents shorter than a row are what makes more windows than bytes / sequence_length: the
@@ -69,7 +66,9 @@ class MemorySummary {
 std::vector<MemoryPlanSummary::Entry> ArenaEntries(const StepProgram& program,
                                                    const Policy& policy) {
   std::map<BufferClass, int64_t> by_class;
-  for (const Buffer& buffer : program.buffers) by_class[buffer.buffer_class] += buffer.bytes;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.arena == Arena::kDevice) by_class[buffer.buffer_class] += buffer.bytes;
+  }
   std::vector<MemoryPlanSummary::Entry> entries;
   for (const auto& [buffer_class, bytes] : by_class) {
     std::string name = BufferClassName(buffer_class);
@@ -95,14 +94,20 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   };
   const int64_t weights = store_bytes(OptimizerState::kNone, GradientPlane::kNone);
   const int64_t with_state = store_bytes(OptimizerState::kFloat32, GradientPlane::kNone);
-  const int64_t whole = store_bytes(OptimizerState::kFloat32, GradientPlane::kFloat32);
+  const int64_t whole = store_bytes(OptimizerState::kFloat32, plan.gradients);
+  const bool cuda = OnCuda(config);
   std::vector<MemoryPlanSummary::Entry> store = {
-      {"process and side files", kProcessBytes + side_file_bytes},
+      {"process and side files", kProcessBytes + (cuda ? kCudaProcessBytes : 0) + side_file_bytes},
       {"master weights", weights},
       {"optimizer state", with_state - weights},
       {"host gradients", whole - with_state}};
   std::vector<MemoryPlanSummary::Entry> train = store;
-  for (auto& entry : ArenaEntries(program, plan.policy)) train.push_back(std::move(entry));
+  if (!cuda) {
+    for (auto& entry : ArenaEntries(program, plan.policy)) train.push_back(std::move(entry));
+  }
+  if (plan.executor.host_arena_bytes > 0) {
+    train.push_back({"saved tensors", plan.executor.host_arena_bytes});
+  }
   train.push_back(
       {"backend tables and threads", CpuExecutorOverheadBytes(model.spec, plan.executor)});
   train.push_back({"batches", (plan.micro_batches + 1) *
@@ -125,7 +130,14 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   summary.AddPhase(Phase::kCheckpoint,
                    with(train, "checkpoint windows", ExportPeakBytes(plan.threads)));
   summary.AddPhase(Phase::kExport, with(train, "export windows", ExportPeakBytes(plan.threads)));
-  return summary.Take();
+  MemoryPlanSummary result = summary.Take();
+  if (cuda) {
+    result.device_classes = ArenaEntries(program, plan.policy);
+    result.device_classes.push_back({"rotary table", RopeTableBytes(model.spec, sequence)});
+    result.device_bytes = plan.executor.arena_bytes + RopeTableBytes(model.spec, sequence);
+    result.locked_bytes = whole + plan.executor.host_arena_bytes;
+  }
+  return result;
 }
 
 // What keeps the program's length and every byte count far from overflow.
@@ -150,27 +162,48 @@ absl::Status CheckBatchBounds(const BatchConfig& batch, const ModelSpec& spec) {
                {{"field", "batch.tokens_per_step"}});
 }
 
-absl::StatusOr<TrainingPlan> PlanWithoutLimit(const TrainConfig& config, const ModelInput& model,
-                                              int64_t data_bytes) {
+PolicyChoiceArgs ChoiceArgs(const TrainConfig& config, const ModelInput& model,
+                            const TrainingPlan& plan) {
+  PolicyChoiceArgs args{.backend = config.device.backend,
+                        .spec = model.spec,
+                        .layout = model.layout,
+                        .shape = plan.shape,
+                        .save_level = config.batch.save_level};
+  if (OnCuda(config)) {
+    args.budget_bytes = std::max<int64_t>(
+        0, config.device.memory_bytes - RopeTableBytes(model.spec, config.batch.sequence_length));
+  }
+  return args;
+}
+
+// A plan within the device's memory; the host's is the caller's to check.
+absl::StatusOr<TrainingPlan> PlanOnDevice(const TrainConfig& config, const ModelInput& model,
+                                          int64_t data_bytes) {
   const BatchConfig& batch = config.batch;
   TrainingPlan plan;
-  plan.policy = ChoosePolicy(config, model.spec);
   plan.rows_per_micro_batch = batch.micro_batch_tokens / batch.sequence_length;
   plan.micro_batches = batch.tokens_per_step / batch.micro_batch_tokens;
   plan.threads = config.compute_threads > 0 ? config.compute_threads : UsableCores();
   plan.shape = {.micro_batches = static_cast<int32_t>(plan.micro_batches),
                 .tokens_per_micro_batch = batch.micro_batch_tokens,
-                .element_bytes = 4,
-                .kernel_scratch_bytes = CpuKernelScratchBytes(plan.threads),
+                .element_bytes = OnCuda(config) ? 2 : 4,
+                .kernel_scratch_bytes =
+                    OnCuda(config) ? CudaKernelScratchBytes(model.spec, batch.micro_batch_tokens)
+                                   : CpuKernelScratchBytes(plan.threads),
                 .arena_budget_bytes = 0};
-  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram train, TrainProgram(model, plan, plan.micro_batches));
-  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram evaluation, EvaluationProgram(model, plan));
+  PENSTOCK_ASSIGN_OR_RETURN(const PolicyChoice choice,
+                            ChoosePolicy(ChoiceArgs(config, model, plan)));
+  plan.policy = choice.policy;
+  plan.gradients = OnCuda(config) ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
   plan.executor = {.tokens_per_micro_batch = batch.micro_batch_tokens,
                    .max_positions = batch.sequence_length,
                    .head_chunk_rows = plan.policy.head_chunk_rows,
-                   .arena_bytes = std::max(train.arena_bytes, evaluation.arena_bytes),
+                   .mlp_chunk_rows = plan.policy.mlp_chunk_rows,
+                   .arena_bytes = choice.arena_bytes,
+                   .host_arena_bytes = choice.host_arena_bytes,
                    .threads = plan.threads};
-  plan.memory = Summarize(config, model, plan, train, data_bytes);
+  plan.memory = Summarize(config, model, plan, choice.train, data_bytes);
+  plan.memory.policy = choice.words;
   return plan;
 }
 
@@ -194,10 +227,48 @@ std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64
     TrainConfig changed = config;
     changed.batch.save_level = change.level;
     changed.batch.micro_batch_tokens = change.micro_batch_tokens;
-    const auto plan = PlanWithoutLimit(changed, model, data_bytes);
+    const auto plan = PlanOnDevice(changed, model, data_bytes);
     if (plan.ok() && plan->memory.host_peak_bytes <= usable_bytes) return change.words;
   }
   return "";
+}
+
+// The largest micro-batch below the job's that fits the device; 0 if none does.
+int64_t SmallerMicroBatch(const TrainConfig& config, const ModelInput& model, int64_t data_bytes) {
+  const BatchConfig& batch = config.batch;
+  for (int64_t rows = batch.micro_batch_tokens / batch.sequence_length / 2; rows >= 1; --rows) {
+    TrainConfig changed = config;
+    changed.batch.micro_batch_tokens = rows * batch.sequence_length;
+    if (batch.tokens_per_step % changed.batch.micro_batch_tokens != 0) continue;
+    if (!CheckBatchBounds(changed.batch, model.spec).ok()) return 0;
+    if (PlanOnDevice(changed, model, data_bytes).ok()) return changed.batch.micro_batch_tokens;
+  }
+  return 0;
+}
+
+// What the job needs with micro-batches of one row, for jobs that do not fit even so.
+std::string LeastNeeded(const TrainConfig& config, const ModelInput& model, int64_t data_bytes) {
+  TrainConfig changed = config;
+  changed.batch.micro_batch_tokens = config.batch.sequence_length;
+  if (!CheckBatchBounds(changed.batch, model.spec).ok()) return "";
+  ErrorMetadata metadata = MetadataOf(PlanOnDevice(changed, model, data_bytes).status());
+  int64_t bytes = 0;
+  if (!absl::SimpleAtoi(metadata["needed_bytes"], &bytes)) return "";
+  return absl::StrCat(" (one row needs ", FormatBytes(bytes), ")");
+}
+
+absl::Status TooLargeForDevice(const absl::Status& status, const TrainConfig& config,
+                               const ModelInput& model, int64_t data_bytes) {
+  ErrorMetadata metadata = MetadataOf(status);
+  metadata["field"] = "batch.micro_batch_tokens";
+  const int64_t fitting = SmallerMicroBatch(config, model, data_bytes);
+  const std::string way_out =
+      fitting > 0 ? absl::StrCat("fits with batch.micro_batch_tokens: ", fitting)
+                  : absl::StrCat("no micro-batch fits", LeastNeeded(config, model, data_bytes),
+                                 ": lower batch.sequence_length, use a smaller model, or a GPU or "
+                                 "a limit with more memory");
+  return Error(status.code(), ReasonOf(status),
+               absl::StrCat(std::string(status.message()), "; ", way_out), metadata);
 }
 
 absl::Status TooLarge(const MemoryPlanSummary& memory, const HostMemoryLimit& usable,
@@ -220,12 +291,6 @@ absl::Status TooLarge(const MemoryPlanSummary& memory, const HostMemoryLimit& us
 
 }  // namespace
 
-int UsableCores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
-}
-
 absl::StatusOr<StepProgram> TrainProgram(const ModelInput& model, const TrainingPlan& plan,
                                          int64_t micro_batches) {
   ProgramShape shape = plan.shape;
@@ -237,6 +302,15 @@ absl::StatusOr<StepProgram> EvaluationProgram(const ModelInput& model, const Tra
   ProgramShape shape = plan.shape;
   shape.micro_batches = 1;
   return BuildEvaluationProgram(model.spec, model.layout, plan.policy, shape);
+}
+
+absl::StatusOr<StepProgram> LoadProgram(const ModelInput& model, const TrainingPlan& plan) {
+  return BuildLoadProgram(model.spec, model.layout, plan.policy, plan.shape);
+}
+
+absl::StatusOr<StepProgram> SettleProgram(const ModelInput& model, const TrainingPlan& plan,
+                                          SettleGoal goal) {
+  return BuildSettleProgram(model.spec, model.layout, plan.policy, plan.shape, goal);
 }
 
 HostMemoryLimit UsableHostMemory(const TrainConfig& config) {
@@ -287,7 +361,11 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
                               model.spec.max_positions, "; lower it"),
                  {{"field", "batch.sequence_length"}});
   }
-  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, PlanWithoutLimit(config, model, data_bytes));
+  absl::StatusOr<TrainingPlan> on_device = PlanOnDevice(config, model, data_bytes);
+  if (ReasonOf(on_device.status()) == reason::kDeviceMemoryInsufficient) {
+    return TooLargeForDevice(on_device.status(), config, model, data_bytes);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, std::move(on_device));
   if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
   return TooLarge(plan.memory, usable, NearestFit(config, model, data_bytes, usable.usable_bytes));
 }

@@ -15,7 +15,8 @@ struct TrainingPlan {
   int64_t rows_per_micro_batch = 0;
   int64_t micro_batches = 0;  // of a full step
   int threads = 0;
-  ProgramShape shape;  // of a full step
+  ProgramShape shape;                                 // of a full step
+  GradientPlane gradients = GradientPlane::kFloat32;  // of the host store
   ExecutorOptions executor;
   MemoryPlanSummary memory;
 };
@@ -24,9 +25,6 @@ struct TrainingPlan {
 // DEVICE/HOST_MEMORY_INSUFFICIENT if it does not fit `usable`, with the change that would.
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
                                               int64_t data_bytes, const HostMemoryLimit& usable);
-
-// Cores that this process may run on.
-int UsableCores();
 
 // config.host_memory_bytes, or what machine and cgroups leave, whichever is less.
 HostMemoryLimit UsableHostMemory(const TrainConfig& config);
@@ -39,5 +37,9 @@ absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config);
 absl::StatusOr<StepProgram> TrainProgram(const ModelInput& model, const TrainingPlan& plan,
                                          int64_t micro_batches);
 absl::StatusOr<StepProgram> EvaluationProgram(const ModelInput& model, const TrainingPlan& plan);
+// Without ops where the plan keeps nothing on the device and leaves no update pending.
+absl::StatusOr<StepProgram> LoadProgram(const ModelInput& model, const TrainingPlan& plan);
+absl::StatusOr<StepProgram> SettleProgram(const ModelInput& model, const TrainingPlan& plan,
+                                          SettleGoal goal);
 
 }  // namespace penstock

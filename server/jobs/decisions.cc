@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <map>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -15,41 +16,70 @@ namespace {
 
 // What is left to give while Schedule() goes through the queue.
 struct Resources {
-  std::vector<std::string> free_devices;
-  std::string device_holder;  // for messages: a job that has a device
+  // By device: who has it.
+  std::map<std::string, std::string> holders;
   std::string export_holder;
   int64_t reserved_bytes = 0;
 };
 
 Resources Unused(const ScheduleSnapshot& snapshot) {
-  Resources left{.free_devices = snapshot.devices,
-                 .device_holder = {},
-                 .export_holder = {},
-                 .reserved_bytes = 0};
+  Resources left;
   for (const RunningJob& job : snapshot.running) {
     left.reserved_bytes += job.host_bytes;
     if (job.lane == Lane::kExport) {
       left.export_holder = job.name;
     } else {
-      left.device_holder = job.name;
-      std::erase(left.free_devices, job.device);
+      left.holders[job.device] = job.name;
     }
   }
   return left;
 }
 
-bool LaneIsFree(const Resources& left, Lane lane) {
-  return lane == Lane::kExport ? left.export_holder.empty() : !left.free_devices.empty();
+// The smallest free device that the job can run on, or null.
+const ScheduleDevice* FreeDevice(const ScheduleSnapshot& snapshot, const Resources& left,
+                                 const DeviceNeed& need) {
+  const ScheduleDevice* best = nullptr;
+  for (const ScheduleDevice& device : snapshot.devices) {
+    if (!CanRunOn(need, device) || left.holders.contains(device.id)) continue;
+    if (best == nullptr || device.job_bytes < best->job_bytes) best = &device;
+  }
+  return best;
 }
 
-Wait WaitForLane(const Resources& left, const QueuedJob& job) {
-  if (job.lane == Lane::kExport) {
-    return {job.name, v1::STATE_REASON_DEVICE_BUSY,
-            absl::StrCat("waits for ", left.export_holder, ": exports run one at a time")};
+// Why none of the devices will do, each with what is wrong with it.
+std::string WhyNone(const ScheduleSnapshot& snapshot, const DeviceNeed& need) {
+  std::string why;
+  for (const ScheduleDevice& device : snapshot.devices) {
+    if (device.kind != need.kind || (!need.uuid.empty() && device.id != need.uuid)) continue;
+    std::string problem = device.health_message;
+    if (std::find(need.failed.begin(), need.failed.end(), device.id) != need.failed.end()) {
+      problem = "failed under this job";
+    } else if (problem.empty()) {
+      problem = absl::StrCat("has ", FormatBytes(device.job_bytes), " for a job, this one needs ",
+                             FormatBytes(need.bytes));
+    }
+    absl::StrAppend(&why, why.empty() ? "" : "; ", device.id, ": ", problem);
   }
+  return why.empty() ? "this daemon has no such device" : why;
+}
+
+Wait WaitForDevice(const ScheduleSnapshot& snapshot, const Resources& left, const QueuedJob& job) {
+  std::string holders;
+  for (const ScheduleDevice& device : snapshot.devices) {
+    if (!CanRunOn(job.device, device)) continue;
+    absl::StrAppend(&holders, holders.empty() ? "" : ", ", device.id, ", which ",
+                    left.holders.at(device.id), " has");
+  }
+  if (holders.empty()) {
+    return {job.name, v1::STATE_REASON_DEVICE_UNAVAILABLE,
+            absl::StrCat("no device can run it now: ", WhyNone(snapshot, job.device))};
+  }
+  return {job.name, v1::STATE_REASON_DEVICE_BUSY, absl::StrCat("waits for ", holders)};
+}
+
+Wait WaitForExports(const Resources& left, const QueuedJob& job) {
   return {job.name, v1::STATE_REASON_DEVICE_BUSY,
-          absl::StrCat("waits for the device, which ",
-                       left.device_holder.empty() ? "an earlier job" : left.device_holder, " has")};
+          absl::StrCat("waits for ", left.export_holder, ": exports run one at a time")};
 }
 
 Wait WaitForMemory(const Resources& left, const QueuedJob& job, int64_t host_memory_bytes) {
@@ -105,18 +135,62 @@ EndDecision AfterDeath(const WorkerEnd& end) {
   return decision;
 }
 
+google::rpc::ErrorInfo InfoOf(const google::rpc::Status& error) {
+  google::rpc::ErrorInfo info;
+  for (const auto& detail : error.details()) {
+    if (detail.UnpackTo(&info)) return info;
+  }
+  return info;
+}
+
+// `decision` has the worker's error and its message.
+EndDecision AfterDeviceFailure(const WorkerEnd& end, EndDecision decision) {
+  const google::rpc::ErrorInfo info = InfoOf(decision.error);
+  const auto fault = info.metadata().find("fault");
+  const bool by_program = fault != info.metadata().end() && fault->second == "program";
+  decision.device_failed = true;
+  if (by_program && !end.failed_devices.empty()) {
+    absl::StrAppend(&decision.message, "; it did so on ", end.failed_devices.front(),
+                    " too, so the program and not the device is at fault: report it");
+    decision.failure_class = v1::FAILURE_CLASS_SERVER;
+    return decision;
+  }
+  decision.quarantine = decision.error.message();
+  decision.failure_class = v1::FAILURE_CLASS_RESOURCE;
+  if (end.state == v1::JOB_STATE_CANCELLING) {
+    decision.state = v1::JOB_STATE_CANCELLED;
+    decision.reason = v1::STATE_REASON_CANCEL_REQUESTED;
+  } else if (end.failed_devices.empty() && end.has_other_device) {
+    decision.state = v1::JOB_STATE_QUEUED;
+    decision.reason = v1::STATE_REASON_DEVICE_FAILED;
+    absl::StrAppend(&decision.message, "; the job is queued for another device");
+  }
+  return decision;
+}
+
 }  // namespace
+
+bool CanRunOn(const DeviceNeed& need, const ScheduleDevice& device) {
+  return device.kind == need.kind && device.health == v1::DEVICE_HEALTH_HEALTHY &&
+         (need.uuid.empty() || device.id == need.uuid) &&
+         (need.kind == v1::DEVICE_KIND_CPU || need.bytes <= device.job_bytes) &&
+         std::find(need.failed.begin(), need.failed.end(), device.id) == need.failed.end();
+}
 
 ScheduleDecision Schedule(const ScheduleSnapshot& snapshot) {
   ScheduleDecision decision;
   Resources left = Unused(snapshot);
   const QueuedJob* waits_for_memory = nullptr;
   for (const QueuedJob& job : snapshot.queued) {
+    const ScheduleDevice* const device =
+        job.lane == Lane::kDevice ? FreeDevice(snapshot, left, job.device) : nullptr;
     if (snapshot.admission == Admission::kDraining) {
       decision.waits.push_back({job.name, v1::STATE_REASON_DRAINING,
                                 "the daemon is draining; the next one starts the job"});
-    } else if (!LaneIsFree(left, job.lane)) {
-      decision.waits.push_back(WaitForLane(left, job));
+    } else if (job.lane == Lane::kExport && !left.export_holder.empty()) {
+      decision.waits.push_back(WaitForExports(left, job));
+    } else if (job.lane == Lane::kDevice && device == nullptr) {
+      decision.waits.push_back(WaitForDevice(snapshot, left, job));
     } else if (waits_for_memory != nullptr) {
       decision.waits.push_back(
           {job.name, v1::STATE_REASON_HOST_MEMORY,
@@ -130,9 +204,8 @@ ScheduleDecision Schedule(const ScheduleSnapshot& snapshot) {
       if (job.lane == Lane::kExport) {
         left.export_holder = job.name;
       } else {
-        start.device = left.free_devices.front();
-        left.free_devices.erase(left.free_devices.begin());
-        left.device_holder = job.name;
+        start.device = device->id;
+        left.holders[device->id] = job.name;
       }
       decision.starts.push_back(std::move(start));
     }
@@ -161,12 +234,7 @@ std::string DescribeExit(const WorkerEnd& end) {
 }
 
 v1::FailureClass ClassifyFailure(const google::rpc::Status& error) {
-  for (const auto& detail : error.details()) {
-    google::rpc::ErrorInfo info;
-    if (detail.UnpackTo(&info) && info.reason() == reason::kDataInvalid) {
-      return v1::FAILURE_CLASS_DATA;
-    }
-  }
+  if (InfoOf(error).reason() == reason::kDataInvalid) return v1::FAILURE_CLASS_DATA;
   switch (static_cast<absl::StatusCode>(error.code())) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kUnimplemented:
@@ -197,6 +265,9 @@ EndDecision AfterWorkerEnd(const WorkerEnd& end) {
       decision.state = v1::JOB_STATE_FAILED;
       decision.error = end.outcome->error();
       decision.message = decision.error.message();
+      if (InfoOf(decision.error).reason() == reason::kDeviceFailed) {
+        return AfterDeviceFailure(end, std::move(decision));
+      }
       decision.failure_class = ClassifyFailure(decision.error);
       return decision;
     case internal::ATTEMPT_RESULT_CANCELLED:

@@ -19,10 +19,28 @@ namespace penstock::server {
 enum class Lane : uint8_t { kDevice, kExport };
 enum class Admission : uint8_t { kOpen, kDraining };
 
+// What a training job asks of its device. Exports ask for none.
+struct DeviceNeed {
+  v1::DeviceKind kind = v1::DEVICE_KIND_CPU;
+  std::string uuid = {};                 // of the GPU it wants; empty: any
+  int64_t bytes = 0;                     // of device memory; 0 on the CPU
+  std::vector<std::string> failed = {};  // GPUs that failed under it
+};
+struct ScheduleDevice {
+  std::string id;
+  v1::DeviceKind kind = v1::DEVICE_KIND_CPU;
+  int64_t job_bytes = 0;  // of a GPU: what a job can have of its memory
+  v1::DeviceHealth health = v1::DEVICE_HEALTH_HEALTHY;
+  std::string health_message = {};
+};
+// Whether the job could run there at some time: healthy, of the right kind, large enough.
+bool CanRunOn(const DeviceNeed& need, const ScheduleDevice& device);
+
 struct QueuedJob {
   std::string name;
   Lane lane = Lane::kDevice;
   int64_t host_bytes = 0;
+  DeviceNeed device = {};
 };
 struct RunningJob {
   std::string name;
@@ -32,7 +50,7 @@ struct RunningJob {
 };
 struct ScheduleSnapshot {
   Admission admission = Admission::kOpen;
-  std::vector<std::string> devices;
+  std::vector<ScheduleDevice> devices;
   int64_t host_memory_bytes = 0;
   std::vector<RunningJob> running;
   std::vector<QueuedJob> queued;  // oldest first
@@ -51,8 +69,9 @@ struct ScheduleDecision {
   std::vector<Start> starts;
   std::vector<Wait> waits;  // every queued job that does not start, in order of the queue
 };
-// First in, first out within a lane. A job that waits for memory holds back all that came after
-// it, or small jobs could keep a large one waiting for ever.
+// First in, first out among the jobs that can run on a device; each gets the smallest free device
+// that is large enough. A job that waits for memory holds back all that came after it, or small
+// jobs could keep a large one waiting for ever.
 ScheduleDecision Schedule(const ScheduleSnapshot& snapshot);
 
 // ---- What an ended worker means ----
@@ -77,6 +96,10 @@ struct WorkerEnd {
   ExitFacts exit;
   KillCause kill_cause = KillCause::kNone;
   int64_t silence_seconds = 0;      // the limit, for messages
+  std::string device = {};          // of the attempt; empty for exports
+  // GPUs that failed under the job before, and whether it could run on a healthy one that did not.
+  std::vector<std::string> failed_devices = {};
+  bool has_other_device = false;
   bool out_of_memory_kill = false;  // the kernel killed some process for memory meanwhile
 };
 struct EndDecision {
@@ -86,7 +109,12 @@ struct EndDecision {
   google::rpc::Status error;  // set if the attempt failed
   v1::FailureClass failure_class = v1::FAILURE_CLASS_UNSPECIFIED;
   bool worker_died = false;  // counts against max_attempts
+  bool device_failed = false;  // the job does not start on this device again
+  std::string quarantine = {};  // why the device goes into quarantine; empty: it does not
 };
+// A device that failed goes into quarantine, and the job is queued once for another device. If that
+// one fails too and the fault is one that a program can cause (metadata `fault`: "program"; an
+// illegal address), the job is to blame: the second device stays in service.
 EndDecision AfterWorkerEnd(const WorkerEnd& end);
 
 // "worker killed by SIGSEGV (segmentation fault)", "worker exited with code 3 ..."

@@ -28,8 +28,12 @@ constexpr int64_t kExportHostBytes = int64_t{64} << 20;
 }  // namespace
 
 JobManager::JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-                       WorkerManager& workers)
-    : options_(std::move(options)), directory_(directory), table_(table), workers_(workers) {}
+                       WorkerManager& workers, DeviceRegistry& devices)
+    : options_(std::move(options)),
+      directory_(directory),
+      table_(table),
+      workers_(workers),
+      devices_(devices) {}
 
 // ---- Creating ----
 
@@ -324,6 +328,24 @@ void JobManager::Describe(v1::GetServerInfoResponse& info) {
   info.set_host_memory_bytes(workers_.options().host_memory_bytes);
   info.set_host_memory_reserved_bytes(workers_.reserved_bytes());
   info.set_host_memory_limit_source(options_.host_memory_limit_source);
+}
+
+v1::ListDevicesResponse JobManager::ListDevices() {
+  v1::ListDevicesResponse response;
+  for (v1::Device& device : devices_.List()) {
+    device.set_job(HolderOf(device.id()));
+    *response.add_devices() = std::move(device);
+  }
+  return response;
+}
+
+absl::StatusOr<v1::ReleaseDeviceResponse> JobManager::ReleaseDevice(
+    const v1::ReleaseDeviceRequest& request) {
+  v1::ReleaseDeviceResponse response;
+  PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_device(), devices_.Release(request.id()));
+  response.mutable_device()->set_job(HolderOf(request.id()));
+  workers_.Dispatch();
+  return response;
 }
 
 std::string JobManager::HolderOf(const std::string& device) {

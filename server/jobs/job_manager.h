@@ -51,7 +51,7 @@ struct WatchBatch {
 class JobManager {
  public:
   JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-             WorkerManager& workers);
+             WorkerManager& workers, DeviceRegistry& devices);
 
   // The stored reply, or nothing if the job may be planned.
   absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
@@ -78,8 +78,9 @@ class JobManager {
 
   // Fills in counts, memory and status.
   void Describe(v1::GetServerInfoResponse& info);
-  // jobs/{id} that has the device, or empty.
-  std::string HolderOf(const std::string& device);
+  v1::ListDevicesResponse ListDevices();
+  // InvalidArgument / REQUEST_INVALID for an unknown id.
+  absl::StatusOr<v1::ReleaseDeviceResponse> ReleaseDevice(const v1::ReleaseDeviceRequest& request);
 
  private:
   // Unavailable / SERVER_DRAINING, ResourceExhausted / QUEUE_FULL, and
@@ -89,6 +90,8 @@ class JobManager {
   // No unfinished job will write to the same directory: the later one would lose its work.
   absl::Status CheckOutputFree(const std::string& directory, const std::string& field) const;
   absl::Status CheckNotInUse(const std::string& job);
+  // jobs/{id} that has the device, or empty.
+  std::string HolderOf(const std::string& device);
   std::string NewJobName();
   v1::Job NewJob(const std::string& name);
 
@@ -96,6 +99,7 @@ class JobManager {
   const StateDirectory& directory_;
   JobTable& table_;
   WorkerManager& workers_;
+  DeviceRegistry& devices_;
 };
 
 }  // namespace penstock::server

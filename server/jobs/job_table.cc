@@ -22,6 +22,16 @@ void JobTable::Add(StoredJob stored) {
   active_[job->stored.row] = std::move(job);
 }
 
+DeviceNeed ActiveJob::device_need() const {
+  const v1::Job& job = stored.job;
+  DeviceNeed need;
+  if (job.train().device().kind() == v1::DEVICE_CHOICE_CUDA) need.kind = v1::DEVICE_KIND_CUDA;
+  need.uuid = job.train().device().uuid();
+  need.bytes = job.plan().device_bytes();
+  need.failed.assign(job.failed_devices().begin(), job.failed_devices().end());
+  return need;
+}
+
 ActiveJob* JobTable::Find(const std::string& name) {
   const auto found = by_name_.find(name);
   return found == by_name_.end() ? nullptr : found->second;

@@ -46,6 +46,7 @@ struct ActiveJob {
   const std::string& name() const { return stored.job.name(); }
   v1::JobState state() const { return stored.job.state(); }
   int64_t host_bytes() const { return stored.job.plan().host_peak_bytes(); }
+  DeviceNeed device_need() const;
 };
 
 // Belongs to the control thread.

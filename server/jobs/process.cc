@@ -14,7 +14,9 @@
 #include <cstring>
 #include <fstream>
 #include <memory>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
@@ -68,6 +70,19 @@ class SpawnSetup {
   posix_spawnattr_t attributes_;
 };
 
+constexpr std::string_view kVisibleDevices = "CUDA_VISIBLE_DEVICES=";
+
+// The environment with this setting in place of its own. Points into both.
+std::vector<char*> EnvironmentWith(const std::string& visible_devices) {
+  std::vector<char*> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    if (!std::string_view(*entry).starts_with(kVisibleDevices)) environment.push_back(*entry);
+  }
+  environment.push_back(const_cast<char*>(visible_devices.c_str()));  // posix_spawn only reads.
+  environment.push_back(nullptr);
+  return environment;
+}
+
 ExitFacts Reap(int pidfd) {
   siginfo_t info{};
   if (waitid(P_PIDFD, static_cast<id_t>(pidfd), &info, WEXITED | WNOHANG) != 0 ||
@@ -99,9 +114,12 @@ absl::StatusOr<ProcessHandle> ProcessHandle::Spawn(const SpawnArgs& args) {
   std::string binary = args.binary;
   std::string assignment = args.assignment_path;
   char* argv[] = {binary.data(), flag.data(), assignment.data(), nullptr};
+  const std::string device =
+      absl::StrCat(std::string(kVisibleDevices), args.cuda_visible_devices);
+  std::vector<char*> environment = EnvironmentWith(device);
   pid_t pid = 0;
-  const int error =
-      posix_spawn(&pid, binary.c_str(), setup.actions(), setup.attributes(), argv, environ);
+  const int error = posix_spawn(&pid, binary.c_str(), setup.actions(), setup.attributes(), argv,
+                                environment.data());
   if (error != 0) return SystemError(absl::StrCat("cannot start ", args.binary), error);
   // The child cannot be reaped before we do it, so the pid is its own still.
   const int pidfd = PidfdOpen(pid);

@@ -23,7 +23,9 @@ namespace penstock::server {
 struct SpawnArgs {
   std::string binary;
   std::string assignment_path;  // argv: binary --assignment assignment_path
-  std::string log_path;         // stdout and stderr, appended
+  // The worker's CUDA_VISIBLE_DEVICES; the rest of the environment is the daemon's.
+  std::string cuda_visible_devices;
+  std::string log_path;  // stdout and stderr, appended
 };
 
 // Sole owner of a pidfd.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
+#include "engine/engine.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/jobs/worker_lock.h"
 #include "server/rpc/grpc_status.h"
@@ -24,6 +25,7 @@ using google::protobuf::util::TimeUtil;
 namespace {
 
 constexpr int kLastLogLines = 20;
+constexpr std::string_view kCpuDevice = "cpu";
 constexpr int64_t kMaxOutcomeBytes = 4 << 20;
 constexpr std::chrono::milliseconds kStoreRetry{1000};
 
@@ -65,12 +67,13 @@ std::set<int64_t> CheckpointSteps(const std::string& directory) {
 }  // namespace
 
 WorkerManager::WorkerManager(WorkerOptions options, const StateDirectory& directory,
-                             JobTable& table, WorkerReports& reports, TaskQueue& control,
-                             std::unique_ptr<ProcessWatcher> watcher)
+                             JobTable& table, WorkerReports& reports, DeviceRegistry& devices,
+                             TaskQueue& control, std::unique_ptr<ProcessWatcher> watcher)
     : options_(std::move(options)),
       directory_(directory),
       table_(table),
       reports_(reports),
+      devices_(devices),
       control_(control),
       watcher_(std::move(watcher)) {}
 
@@ -89,16 +92,31 @@ int64_t WorkerManager::reserved_bytes() const {
 
 // ---- Starting ----
 
+std::vector<ScheduleDevice> WorkerManager::ScheduleDevices() const {
+  std::vector<ScheduleDevice> devices;
+  for (const v1::Device& device : devices_.List()) {
+    const int64_t bytes = std::max<int64_t>(0, device.memory_bytes() - kDeviceReserveBytes);
+    devices.push_back({.id = device.id(),
+                       .kind = device.kind(),
+                       .job_bytes = device.kind() == v1::DEVICE_KIND_CUDA ? bytes : 0,
+                       .health = device.health(),
+                       .health_message = device.health_message()});
+  }
+  return devices;
+}
+
 ScheduleSnapshot WorkerManager::Snapshot() {
   ScheduleSnapshot snapshot{.admission = admission_,
-                            .devices = options_.devices,
+                            .devices = ScheduleDevices(),
                             .host_memory_bytes = options_.host_memory_bytes,
                             .running = {},
                             .queued = {}};
   for (const auto& [row, job] : table_.active()) {
     if (job->state() == v1::JOB_STATE_QUEUED) {
-      snapshot.queued.push_back(
-          {.name = job->name(), .lane = job->lane, .host_bytes = job->host_bytes()});
+      snapshot.queued.push_back({.name = job->name(),
+                                 .lane = job->lane,
+                                 .host_bytes = job->host_bytes(),
+                                 .device = job->device_need()});
     } else {
       snapshot.running.push_back({.name = job->name(),
                                   .lane = job->lane,
@@ -127,6 +145,7 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
   after.clear_state_message();
   after.clear_progress();
   after.set_attempt(after.attempt() + 1);
+  after.set_device(device);
   if (!after.has_start_time()) *after.mutable_start_time() = TimeUtil::GetCurrentTime();
   if (absl::Status moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
       !moved.ok()) {
@@ -165,6 +184,7 @@ absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::stri
   assignment.set_daemon_socket(directory_.WorkerSocket());
   assignment.set_host_memory_bytes(job.host_bytes());
   assignment.set_device(device);
+  assignment.set_device_memory_bytes(stored.plan().device_bytes());
   return WriteFileDurably(directory_.Assignment(job.name(), stored.attempt()),
                           assignment.SerializeAsString());
 }
@@ -179,6 +199,8 @@ absl::Status WorkerManager::SpawnWorker(ActiveJob& job, const std::string& devic
       job.worker->process,
       ProcessHandle::Spawn({.binary = options_.binary,
                             .assignment_path = directory_.Assignment(job.name(), attempt),
+                            // A worker sees the GPU that its job has and no other.
+                            .cuda_visible_devices = device == kCpuDevice ? "" : device,
                             .log_path = directory_.Log(job.name(), attempt)}));
   spdlog::info("{}: attempt {} is process {}", job.name(), attempt, job.worker->process->pid());
   return WatchWorker(job);
@@ -234,6 +256,13 @@ WorkerEnd WorkerManager::DescribeEnd(const ActiveJob& job, ExitFacts exit) const
                 .worker_deaths = job.stored.worker_deaths,
                 .outcome = {},
                 .exit = exit};
+  end.device = job.stored.job.device();
+  DeviceNeed need = job.device_need();
+  end.failed_devices = need.failed;
+  need.failed.push_back(end.device);
+  for (const ScheduleDevice& device : ScheduleDevices()) {
+    end.has_other_device = end.has_other_device || CanRunOn(need, device);
+  }
   end.silence_seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.silence).count();
   if (job.worker) {
     end.outcome = job.worker->outcome;
@@ -252,6 +281,11 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   const WorkerEnd end = DescribeEnd(job, exit);
   const EndDecision decision = AfterWorkerEnd(end);
   const int32_t attempt = job.stored.job.attempt();
+  if (!decision.quarantine.empty()) {
+    // Before the job's last event, which ends the streams of those who watch it.
+    const auto device = devices_.Quarantine(end.device, decision.quarantine);
+    if (device) TellDeviceChange(job.name(), *device);
+  }
 
   v1::Job after = job.stored.job;
   after.set_state(decision.state);
@@ -262,7 +296,8 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   after.clear_artifacts();
   if (decision.error.code() != 0) *after.mutable_error() = decision.error;
   after.set_failure_class(decision.failure_class);
-  if (decision.worker_died || decision.state == v1::JOB_STATE_FAILED) {
+  if (decision.device_failed) after.add_failed_devices(end.device);
+  if (decision.worker_died || decision.device_failed || decision.state == v1::JOB_STATE_FAILED) {
     for (std::string& line : LastLogLines(directory_.Log(job.name(), attempt), kLastLogLines)) {
       after.add_last_log_lines(std::move(line));
     }
@@ -307,6 +342,21 @@ absl::Status WorkerManager::SyncCheckpoints(const ActiveJob& job) {
     PENSTOCK_RETURN_IF_ERROR(store.AddCheckpoint(job.name(), attempt, /*number=*/0, checkpoint));
   }
   return absl::OkStatus();
+}
+
+void WorkerManager::TellDeviceChange(const std::string& job, const v1::Device& device) {
+  if (absl::Status added = table_.store().AddDeviceEvent(job, device); !added.ok()) {
+    spdlog::error("{}: the event that {} is in quarantine is lost: {}", job, device.id(),
+                  std::string(added.message()));
+  }
+  table_.hub().Publish(job, Topic::kEvents);
+}
+
+void WorkerManager::OnDeviceLost(const v1::Device& device) {
+  for (const auto& [row, job] : table_.active()) {
+    if (job->worker && job->worker->device == device.id()) TellDeviceChange(job->name(), device);
+  }
+  Dispatch();  // Those that wait for it shall say why.
 }
 
 void WorkerManager::Tick() {

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "server/devices/device_registry.h"
 #include "server/jobs/decisions.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/process.h"
@@ -26,7 +27,6 @@ namespace penstock::server {
 
 struct WorkerOptions {
   std::string binary;
-  std::vector<std::string> devices;
   int64_t host_memory_bytes = 0;
   std::chrono::milliseconds silence{120'000};
   // How long a worker may take to exit after it reported its outcome.
@@ -36,7 +36,7 @@ struct WorkerOptions {
 class WorkerManager {
  public:
   WorkerManager(WorkerOptions options, const StateDirectory& directory, JobTable& table,
-                WorkerReports& reports, TaskQueue& control,
+                WorkerReports& reports, DeviceRegistry& devices, TaskQueue& control,
                 std::unique_ptr<ProcessWatcher> watcher);
 
   // Before anything is served: adopts living workers, ends or requeues the jobs of dead ones.
@@ -47,6 +47,9 @@ class WorkerManager {
   void Tick();
   // From now on nothing starts.
   void Drain();
+  // The driver has reported the device lost and the registry has put it in quarantine. A job that
+  // it has is left alone: its own error or its silence ends it.
+  void OnDeviceLost(const v1::Device& device);
 
   Admission admission() const { return admission_; }
   const WorkerOptions& options() const { return options_; }
@@ -54,6 +57,8 @@ class WorkerManager {
 
  private:
   ScheduleSnapshot Snapshot();
+  std::vector<ScheduleDevice> ScheduleDevices() const;
+  void TellDeviceChange(const std::string& job, const v1::Device& device);
   void StartJob(ActiveJob& job, const std::string& device);
   absl::Status PrepareAttempt(const ActiveJob& job, const std::string& device);
   absl::Status SpawnWorker(ActiveJob& job, const std::string& device);
@@ -75,6 +80,7 @@ class WorkerManager {
   const StateDirectory& directory_;
   JobTable& table_;
   WorkerReports& reports_;
+  DeviceRegistry& devices_;
   TaskQueue& control_;
   Admission admission_ = Admission::kOpen;
   // Last: its thread posts to control_ until it is gone.

@@ -90,6 +90,9 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
     v1::JobProgress& progress = *job->stored.job.mutable_progress();
     progress = std::move(*request.mutable_progress());
     *progress.mutable_update_time() = TimeUtil::GetCurrentTime();
+    if (auto reading = devices_.Reading(job->worker->device)) {
+      *progress.mutable_device_reading() = *std::move(reading);
+    }
   }
   if (job->worker->acknowledged != acknowledged_before) {
     table_.hub().Publish(job->name(), Topic::kData);
@@ -155,6 +158,9 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
 
 absl::Status WorkerReports::StoreMetrics(ActiveJob& job, internal::WorkerEvent event) {
   event.mutable_metrics()->set_attempt(job.stored.job.attempt());
+  if (auto reading = devices_.Reading(job.worker->device)) {
+    *event.mutable_metrics()->mutable_device_reading() = *std::move(reading);
+  }
   if (static_cast<int64_t>(event.ByteSizeLong()) > kMaxSegmentRecordBytes) {
     // It could never be stored and would hold up all that follows.
     spdlog::error("{}: metric point of step {} is too large and is dropped", job.name(),

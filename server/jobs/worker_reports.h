@@ -1,13 +1,15 @@
 // What workers tell: stores their events in order, each once, and answers with what the daemon
 // wants done.
 //
-// Metric points go to the job's segment file, everything else into the store. What of an attempt
+// Metric points go to the job's segment file, everything else into the store. What the GPU is
+// doing meanwhile is the daemon's to know, and is added to points and progress here. What of an attempt
 // is stored already is the larger of what both remember, since events are stored in order.
 // Belongs to the control thread.
 #pragma once
 
 #include "absl/status/statusor.h"
 #include "penstock/internal/worker.pb.h"
+#include "server/devices/device_registry.h"
 #include "server/jobs/job_table.h"
 #include "server/store/state_directory.h"
 
@@ -15,8 +17,8 @@ namespace penstock::server {
 
 class WorkerReports {
  public:
-  WorkerReports(JobTable& table, const StateDirectory& directory)
-      : table_(table), directory_(directory) {}
+  WorkerReports(JobTable& table, const StateDirectory& directory, const DeviceRegistry& devices)
+      : table_(table), directory_(directory), devices_(devices) {}
 
   // FailedPrecondition / STALE_ATTEMPT if the attempt is not, or no longer, the job's.
   absl::StatusOr<internal::AttachResponse> Attach(const internal::AttachRequest& request);
@@ -40,6 +42,7 @@ class WorkerReports {
 
   JobTable& table_;
   const StateDirectory& directory_;
+  const DeviceRegistry& devices_;
 };
 
 }  // namespace penstock::server

@@ -18,15 +18,16 @@ grpc::ServerUnaryReactor* AdminServiceImpl::GetServerInfo(
 grpc::ServerUnaryReactor* AdminServiceImpl::ListDevices(grpc::CallbackServerContext* context,
                                                         const v1::ListDevicesRequest* /*request*/,
                                                         v1::ListDevicesResponse* response) {
-  return Answer<v1::ListDevicesResponse>(
-      context, response, absl::OkStatus(), services_.control, [this] {
-        v1::ListDevicesResponse list;
-        for (const v1::Device& device : services_.devices) {
-          *list.add_devices() = device;
-          list.mutable_devices()->rbegin()->set_job(services_.manager.HolderOf(device.id()));
-        }
-        return list;
-      });
+  return Answer<v1::ListDevicesResponse>(context, response, absl::OkStatus(), services_.control,
+                                         [this] { return services_.manager.ListDevices(); });
+}
+
+grpc::ServerUnaryReactor* AdminServiceImpl::ReleaseDevice(grpc::CallbackServerContext* context,
+                                                          const v1::ReleaseDeviceRequest* request,
+                                                          v1::ReleaseDeviceResponse* response) {
+  return Answer<v1::ReleaseDeviceResponse>(
+      context, response, absl::OkStatus(), services_.control,
+      [this, request] { return services_.manager.ReleaseDevice(*request); });
 }
 
 }  // namespace penstock::server

@@ -16,6 +16,9 @@ class AdminServiceImpl : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* ListDevices(grpc::CallbackServerContext* context,
                                         const v1::ListDevicesRequest* request,
                                         v1::ListDevicesResponse* response) override;
+  grpc::ServerUnaryReactor* ReleaseDevice(grpc::CallbackServerContext* context,
+                                          const v1::ReleaseDeviceRequest* request,
+                                          v1::ReleaseDeviceResponse* response) override;
 
  private:
   ServiceContext& services_;

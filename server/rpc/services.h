@@ -2,8 +2,6 @@
 #pragma once
 
 #include <functional>
-#include <string>
-
 #include "penstock/v1/admin_service.pb.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/task_queue.h"
@@ -24,7 +22,6 @@ struct ServiceContext {
   SpecPlanner planner;                    // runs on `validation`
   OutputChecker output_checker;           // runs on `validation`
   v1::GetServerInfoResponse server_info;  // what does not change
-  std::vector<v1::Device> devices;
 };
 
 }  // namespace penstock::server

@@ -25,6 +25,11 @@ absl::Status Expired(const std::string& what) {
                             ". Watch from the beginning, without a cursor"));
 }
 
+v1::WatchKind KindOf(const v1::WatchJobsResponse& event) {
+  if (event.has_state_changed()) return v1::WATCH_KIND_STATE;
+  return event.has_device_changed() ? v1::WATCH_KIND_DEVICE : v1::WATCH_KIND_CHECKPOINT;
+}
+
 }  // namespace
 
 absl::Status CheckWatchRequest(const v1::WatchJobsRequest& request) {
@@ -103,10 +108,7 @@ bool WatchSource::NextEventEndsTheJob() const {
 
 void WatchSource::SkipUnwantedEvents() {
   while (!events_.empty()) {
-    const bool wanted =
-        Wants(events_.front().message.has_state_changed() ? v1::WATCH_KIND_STATE
-                                                          : v1::WATCH_KIND_CHECKPOINT);
-    if (wanted) return;
+    if (Wants(KindOf(events_.front().message))) return;
     cursor_.set_event(events_.front().cursor);
     events_.pop_front();
   }

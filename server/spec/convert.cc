@@ -17,11 +17,18 @@ v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
     entry.set_phase(ToProto(phase));
     entry.set_host_bytes(bytes);
   }
-  for (const MemoryPlanSummary::Entry& memory_class : plan.classes) {
-    v1::MemoryClass& entry = *proto.add_classes();
-    entry.set_name(memory_class.name);
-    entry.set_bytes(memory_class.bytes);
-  }
+  const auto fill = [](const std::vector<MemoryPlanSummary::Entry>& classes, auto& entries) {
+    for (const MemoryPlanSummary::Entry& memory_class : classes) {
+      v1::MemoryClass& entry = *entries.Add();
+      entry.set_name(memory_class.name);
+      entry.set_bytes(memory_class.bytes);
+    }
+  };
+  fill(plan.classes, *proto.mutable_classes());
+  proto.set_device_bytes(plan.device_bytes);
+  fill(plan.device_classes, *proto.mutable_device_classes());
+  proto.set_locked_host_bytes(plan.locked_bytes);
+  proto.set_policy(plan.policy);
   return proto;
 }
 
@@ -43,13 +50,12 @@ v1::JobPhase ToProto(Phase phase) {
   return v1::JOB_PHASE_UNSPECIFIED;
 }
 
-v1::Device ToProto(const DeviceInfo& device) {
+v1::Device ToProto(const CpuInfo& cpu) {
   v1::Device proto;
-  proto.set_id(device.id);
-  proto.set_description(device.description);
-  proto.set_kind(device.kind == DeviceInfo::Kind::kCuda ? v1::DEVICE_KIND_CUDA
-                                                        : v1::DEVICE_KIND_CPU);
-  proto.set_memory_bytes(device.memory_bytes);
+  proto.set_id("cpu");
+  proto.set_description(cpu.description);
+  proto.set_kind(v1::DEVICE_KIND_CPU);
+  proto.set_memory_bytes(cpu.memory_bytes);
   return proto;
 }
 

@@ -13,7 +13,7 @@ namespace penstock::server {
 
 v1::JobPlan ToProto(const MemoryPlanSummary& plan);
 v1::JobPhase ToProto(Phase phase);
-v1::Device ToProto(const DeviceInfo& device);
+v1::Device ToProto(const CpuInfo& cpu);
 
 // `time` and `attempt` are the caller's.
 v1::StepMetrics ToProto(const StepRecord& record);

@@ -17,6 +17,7 @@
 #include "engine/train/rooted_file.h"
 #include "proto/message_print.h"
 #include "server/spec/convert.h"
+#include "server/spec/device_choice.h"
 #include "server/spec/spec_fields.h"
 
 namespace penstock::server {
@@ -257,21 +258,6 @@ absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
   return absl::OkStatus();
 }
 
-absl::Status ResolvePrecision(v1::PrecisionSpec& precision) {
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckEnum("precision.compute", v1::ComputeType_descriptor(), precision.compute()));
-  if (precision.compute() == v1::COMPUTE_TYPE_UNSPECIFIED) {
-    precision.set_compute(v1::COMPUTE_TYPE_FLOAT32);
-  }
-  if (precision.compute() != v1::COMPUTE_TYPE_FLOAT32) {
-    return Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
-                 "precision.compute: found bfloat16, expected float32: bfloat16 needs the CUDA "
-                 "backend, which this version does not have; remove the key or say float32",
-                 {{"field", "precision.compute"}, {"found", "bfloat16"}, {"expected", "float32"}});
-  }
-  return absl::OkStatus();
-}
-
 absl::Status ResolveEvaluation(const Roots& roots, v1::EvaluationSpec& evaluation) {
   PENSTOCK_RETURN_IF_ERROR(CheckDouble("evaluation.validation_fraction",
                                        evaluation.validation_fraction(), {.low = 0, .high = 0.5}));
@@ -323,6 +309,8 @@ absl::Status ResolveLimits(v1::LimitsSpec& limits) {
                                         std::numeric_limits<int64_t>::max()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("limits.compute_threads", limits.compute_threads(), 0, kMaxThreads));
+  PENSTOCK_RETURN_IF_ERROR(CheckInteger("limits.device_memory_bytes", limits.device_memory_bytes(),
+                                        0, std::numeric_limits<int64_t>::max()));
   if (!limits.has_max_attempts()) limits.set_max_attempts(1);
   return CheckInteger("limits.max_attempts", limits.max_attempts(), 1, kMaxAttempts);
 }
@@ -435,11 +423,15 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   config.seed = resolved.seed();
   config.host_memory_bytes = resolved.limits().host_memory_bytes();
   config.compute_threads = resolved.limits().compute_threads();
+  config.device.backend = resolved.device().kind() == v1::DEVICE_CHOICE_CUDA ? ComputeBackend::kCuda
+                                                                             : ComputeBackend::kCpu;
+  config.device.memory_bytes = resolved.limits().device_memory_bytes();
   return config;
 }
 
 absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
-                                            const std::vector<std::string>& allowed_roots) {
+                                            const std::vector<std::string>& allowed_roots,
+                                            const DeviceOffer& offer) {
   ResolvedSpec resolved;
   resolved.spec = spec;
   v1::JobSpec& out = resolved.spec;
@@ -450,13 +442,19 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(ResolveBatch(*out.mutable_batch()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOptimizer(*out.mutable_optimizer()));
   PENSTOCK_RETURN_IF_ERROR(ResolveSchedule(*out.mutable_schedule()));
-  PENSTOCK_RETURN_IF_ERROR(ResolvePrecision(*out.mutable_precision()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("precision.compute", v1::ComputeType_descriptor(), out.precision().compute()));
   PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(allowed_roots, *out.mutable_evaluation()));
   PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(*out.mutable_checkpoints()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
   PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("device.kind", v1::DeviceChoice_descriptor(), out.device().kind()));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t device_bytes, ResolveDevice(offer, out));
   resolved.config = ToTrainConfig(out);
+  resolved.config.device.memory_bytes = device_bytes;
   resolved.warnings = FindWarnings(out);
+  AddDeviceWarning(offer, spec, out, resolved.warnings);
   return resolved;
 }
 

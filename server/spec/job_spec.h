@@ -10,9 +10,16 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
+#include "penstock/v1/device.pb.h"
 #include "penstock/v1/job_spec.pb.h"
 
 namespace penstock::server {
+
+// What the daemon has to run jobs on.
+struct DeviceOffer {
+  std::vector<v1::Device> devices;
+  std::string missing_gpus;  // why there is no GPU among them
+};
 
 struct ResolvedSpec {
   // No field left to a default: what GetJob shows is what runs.
@@ -24,7 +31,8 @@ struct ResolvedSpec {
 };
 
 absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
-                                            const std::vector<std::string>& allowed_roots);
+                                            const std::vector<std::string>& allowed_roots,
+                                            const DeviceOffer& offer);
 
 // The config of a spec that ResolveJobSpec() has resolved; what a worker makes of its assignment.
 TrainConfig ToTrainConfig(const v1::JobSpec& resolved);

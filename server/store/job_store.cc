@@ -328,6 +328,15 @@ absl::Status JobStore::RemoveCheckpoint(const std::string& name, int32_t attempt
   return transaction->Commit();
 }
 
+absl::Status JobStore::AddDeviceEvent(const std::string& name, const v1::Device& device) {
+  PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(name));
+  v1::WatchJobsResponse event;
+  *event.mutable_device_changed()->mutable_device() = device;
+  PENSTOCK_RETURN_IF_ERROR(InsertEvent(row, std::move(event)));
+  return transaction->Commit();
+}
+
 absl::Status JobStore::SetOutcome(const std::string& name, int32_t attempt, uint64_t number,
                                   const internal::AttemptOutcome& outcome) {
   PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
@@ -386,6 +395,8 @@ absl::Status JobStore::InsertEvent(int64_t row, v1::WatchJobsResponse message) {
   const int64_t sequence = read.Int64(0);
   if (message.has_state_changed()) {
     message.mutable_state_changed()->set_sequence(static_cast<uint64_t>(sequence));
+  } else if (message.has_device_changed()) {
+    message.mutable_device_changed()->set_sequence(static_cast<uint64_t>(sequence));
   } else {
     message.mutable_checkpoint_saved()->set_sequence(static_cast<uint64_t>(sequence));
   }

@@ -58,18 +58,6 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes) {
   return failed == 0 ? absl::OkStatus() : SystemError(directory, "cannot be synced");
 }
 
-// Messages quote file names and file contents, which need not be UTF-8; strings of a proto must be,
-// or nobody could read the outcome.
-internal::AttemptOutcome Failed(const absl::Status& status) {
-  ErrorMetadata metadata = MetadataOf(status);
-  for (auto& [key, value] : metadata) value = ValidUtf8(value);
-  internal::AttemptOutcome outcome;
-  outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
-  *outcome.mutable_error() = ToStatusProto(
-      Error(status.code(), ReasonOf(status), ValidUtf8(std::string(status.message())), metadata));
-  return outcome;
-}
-
 internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
                                      TrainObserver& observer) {
   TrainConfig config = ToTrainConfig(assignment.train());
@@ -77,8 +65,12 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   config.token_cache_directory = assignment.token_cache_directory();
   // What the daemon has reserved, not what the machine has: other jobs hold the rest.
   if (assignment.host_memory_bytes() > 0) config.host_memory_bytes = assignment.host_memory_bytes();
+  if (config.device.backend == ComputeBackend::kCuda) {
+    config.device.uuid = assignment.device();
+    config.device.memory_bytes = assignment.device_memory_bytes();
+  }
   const absl::StatusOr<TrainSummary> summary = Train(config, observer);
-  if (!summary.ok()) return Failed(summary.status());
+  if (!summary.ok()) return FailedOutcome(summary.status());
   internal::AttemptOutcome outcome;
   outcome.set_result(summary->end == TrainEnd::kStopped ? internal::ATTEMPT_RESULT_CANCELLED
                                                         : internal::ATTEMPT_RESULT_SUCCEEDED);
@@ -96,7 +88,7 @@ internal::AttemptOutcome RunExporting(const internal::ExportWork& work, TrainObs
     outcome.set_result(internal::ATTEMPT_RESULT_CANCELLED);
     return outcome;
   }
-  if (!status.ok()) return Failed(status);
+  if (!status.ok()) return FailedOutcome(status);
   outcome.set_result(internal::ATTEMPT_RESULT_SUCCEEDED);
   outcome.add_artifacts(work.spec().directory());
   return outcome;
@@ -132,6 +124,18 @@ internal::AttemptOutcome RunAttempt(const internal::Assignment& assignment,
                                     TrainObserver& observer) {
   return assignment.has_train() ? RunTraining(assignment, observer)
                                 : RunExporting(assignment.export_(), observer);
+}
+
+// Messages quote file names and file contents, which need not be UTF-8; strings of a proto must be,
+// or nobody could read the outcome.
+internal::AttemptOutcome FailedOutcome(const absl::Status& status) {
+  ErrorMetadata metadata = MetadataOf(status);
+  for (auto& [key, value] : metadata) value = ValidUtf8(value);
+  internal::AttemptOutcome outcome;
+  outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
+  *outcome.mutable_error() = ToStatusProto(
+      Error(status.code(), ReasonOf(status), ValidUtf8(std::string(status.message())), metadata));
+  return outcome;
 }
 
 absl::Status WriteOutcome(const internal::Assignment& assignment,

@@ -20,6 +20,9 @@ std::string AttemptDirectory(const internal::Assignment& assignment);
 internal::AttemptOutcome RunAttempt(const internal::Assignment& assignment,
                                     TrainObserver& observer);
 
+// The outcome of an attempt that ended with this error.
+internal::AttemptOutcome FailedOutcome(const absl::Status& status);
+
 // Writes attempts/{n}/outcome.pb so that it is there whole or not at all, also after a power cut:
 // a daemon that was away learns from it how the attempt ended.
 absl::Status WriteOutcome(const internal::Assignment& assignment,

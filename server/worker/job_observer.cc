@@ -30,7 +30,14 @@ JobObserver::JobObserver(std::string job, int32_t attempt, Reporter* reporter,
       reporter_(reporter),
       stop_requested_(stop_requested) {}
 
-void JobObserver::OnLog(const std::string& line) { spdlog::info("{}", line); }
+void JobObserver::Beat() {
+  if (watchdog_ != nullptr) watchdog_->Beat();
+}
+
+void JobObserver::OnLog(const std::string& line) {
+  Beat();
+  spdlog::info("{}", line);
+}
 
 void JobObserver::OnPhase(Phase phase, double fraction) {
   const v1::JobPhase phase_proto = ToProto(phase);
@@ -53,6 +60,7 @@ void JobObserver::OnTotalSteps(int64_t total_steps) {
 }
 
 void JobObserver::OnStep(const StepRecord& record) {
+  if (watchdog_ != nullptr) watchdog_->StepDone();
   progress_.set_step(record.step);
   progress_.set_real_tokens(progress_.real_tokens() + record.real_tokens);
   if (record.outcome == StepOutcome::kApplied) progress_.set_loss(record.loss);
@@ -98,6 +106,7 @@ void JobObserver::OnCheckpointSaved(const CheckpointRecord& record) {
   *event.mutable_checkpoint_saved() = ToProto(record, job_, attempt_);
   *event.mutable_checkpoint_saved()->mutable_create_time() = ToTimestamp(absl::Now());
   reporter_->Record(std::move(event));
+  Beat();
   spdlog::info("checkpoint of step {} saved: {} bytes in {}", record.step, record.bytes,
                record.directory);
 }
@@ -121,6 +130,7 @@ void JobObserver::RecordMetrics(v1::StepMetrics metrics) {
 }
 
 void JobObserver::Publish() {
+  Beat();
   *progress_.mutable_update_time() = ToTimestamp(absl::Now());
   reporter_->SetProgress(progress_);
 }

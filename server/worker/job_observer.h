@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "penstock/v1/job.pb.h"
 #include "server/worker/reporter.h"
+#include "server/worker/step_watchdog.h"
 
 namespace penstock::server {
 
@@ -17,6 +18,8 @@ class JobObserver : public TrainObserver {
   // `stop_requested` is set by the signal handler. All must outlive the observer.
   JobObserver(std::string job, int32_t attempt, Reporter* reporter,
               const std::atomic<bool>* stop_requested);
+  // Hears of every call from now on; it must live as long as calls come.
+  void SetWatchdog(StepWatchdog* watchdog) { watchdog_ = watchdog; }
 
   void OnLog(const std::string& line) override;
   void OnPhase(Phase phase, double fraction) override;
@@ -28,6 +31,7 @@ class JobObserver : public TrainObserver {
   Wish Ask() override;
 
  private:
+  void Beat();
   void Publish();
   void RecordMetrics(v1::StepMetrics metrics);
   void LogStep(const StepRecord& record);
@@ -36,6 +40,7 @@ class JobObserver : public TrainObserver {
   const int32_t attempt_;
   Reporter* const reporter_;
   const std::atomic<bool>* const stop_requested_;
+  StepWatchdog* watchdog_ = nullptr;
   v1::JobProgress progress_;
   bool training_started_ = false;
   // Exponential mean over steps: one slow step must not turn the estimate upside down.

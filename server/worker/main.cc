@@ -4,9 +4,12 @@
 // it, or the attempt was no longer the job's; 2 usage or a bad assignment; 3 the lock of the job is
 // held; 4 the attempt's files cannot be written. Anything else is a crash.
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +21,7 @@
 #include "server/worker/job_observer.h"
 #include "server/worker/process_setup.h"
 #include "server/worker/reporter.h"
+#include "server/worker/step_watchdog.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -57,6 +61,51 @@ absl::StatusOr<LockFile> LockJob(const internal::Assignment& assignment,
   }
 }
 
+// Tells the daemon how the attempt ended, by file and by report. The exit code.
+int Farewell(const internal::Assignment& assignment, const internal::AttemptOutcome& outcome,
+             Reporter& reporter) {
+  const absl::Status written = WriteOutcome(assignment, outcome);
+  if (!written.ok()) spdlog::error("{}", std::string(written.message()));
+  internal::WorkerEvent last;
+  *last.mutable_outcome() = outcome;
+  reporter.Record(std::move(last));
+  if (reporter.WaitUntilAcknowledged(kFarewellLimit)) return 0;
+  spdlog::warn("the daemon is away and has not stored the outcome; it is in outcome.pb");
+  return written.ok() ? 0 : kExitFiles;
+}
+
+// The GPU does not answer, and the training thread will not return from waiting for it.
+[[noreturn]] void LeaveHung(const internal::Assignment& assignment, absl::Duration silent,
+                            Reporter& reporter) {
+  const absl::Status status =
+      Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed,
+            absl::StrCat(
+                "the job has not got on for ", absl::ToInt64Seconds(silent), " s on ",
+                assignment.device(),
+                ", far longer than ever before: the GPU no longer answers; look for Xid lines in "
+                "dmesg, the card may need a reset or a restart of the machine"),
+            {{"device", assignment.device()}, {"fault", "hardware"}});
+  spdlog::error("{}", std::string(status.message()));
+  const int code = Farewell(assignment, FailedOutcome(status), reporter);
+  spdlog::default_logger()->flush();
+  _exit(code);  // Destructors would wait for the card.
+}
+
+internal::AttemptOutcome RunWatched(const internal::Assignment& assignment, JobObserver& observer,
+                                    Reporter& reporter) {
+  std::optional<StepWatchdog> watchdog;
+  // Steps on the CPU may take any time, and nothing but our own bugs can hang them.
+  if (assignment.train().device().kind() == v1::DEVICE_CHOICE_CUDA) {
+    watchdog.emplace(WatchdogLimits(), [&assignment, &reporter](absl::Duration silent) {
+      LeaveHung(assignment, silent, reporter);
+    });
+    observer.SetWatchdog(&*watchdog);
+  }
+  internal::AttemptOutcome outcome = RunAttempt(assignment, observer);
+  observer.SetWatchdog(nullptr);
+  return outcome;
+}
+
 int Run(const std::string& assignment_path) {
   const std::atomic<bool>* stop_requested = SetUpProcess();
   SetUpLog();
@@ -81,18 +130,11 @@ int Run(const std::string& assignment_path) {
   Reporter reporter(assignment->daemon_socket(), identity, journal->get());
   JobObserver observer(assignment->job(), assignment->attempt(), &reporter, stop_requested);
 
-  const internal::AttemptOutcome outcome = RunAttempt(*assignment, observer);
+  const internal::AttemptOutcome outcome = RunWatched(*assignment, observer, reporter);
   if (outcome.has_error()) spdlog::error("{}", outcome.error().message());
   spdlog::info("outcome: {}", internal::AttemptResult_Name(outcome.result()));
 
-  const absl::Status written = WriteOutcome(*assignment, outcome);
-  if (!written.ok()) spdlog::error("{}", std::string(written.message()));
-  internal::WorkerEvent last;
-  *last.mutable_outcome() = outcome;
-  reporter.Record(std::move(last));
-  if (reporter.WaitUntilAcknowledged(kFarewellLimit)) return 0;
-  spdlog::warn("the daemon is away and has not stored the outcome; it is in outcome.pb");
-  return written.ok() ? 0 : kExitFiles;
+  return Farewell(*assignment, outcome, reporter);
 }
 
 }  // namespace

@@ -391,8 +391,16 @@ class BadInputTest(DaemonTest):
         spec.batch.tokens_per_step = 500
         self.check(spec, ("SPEC_INVALID",), "batch.tokens_per_step", "500", "64")
         spec = example_spec()
+        spec.device.kind = job_spec_pb2.DEVICE_CHOICE_CPU
         spec.precision.compute = job_spec_pb2.COMPUTE_TYPE_BFLOAT16
         self.check(spec, ("FEATURE_UNSUPPORTED",), "precision.compute", "float32")
+
+    def test_device(self):
+        spec = example_spec()
+        spec.device.kind = job_spec_pb2.DEVICE_CHOICE_CUDA
+        spec.device.uuid = "GPU-00000000"
+        # With a GPU the UUID is unknown, without one there is none to name.
+        self.check(spec, ("SPEC_INVALID", "DEVICE_UNAVAILABLE"), "device.")
 
     def test_job_files(self):
         job = (EXAMPLE / "job.yaml").read_text()

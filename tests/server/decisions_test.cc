@@ -47,7 +47,7 @@ TEST(JobStateTest, MovesAreThoseOfTheDrawing) {
 
 ScheduleSnapshot OneDevice() {
   ScheduleSnapshot snapshot;
-  snapshot.devices = {"cpu"};
+  snapshot.devices = {{.id = "cpu"}};
   snapshot.host_memory_bytes = 10 * kGiB;
   return snapshot;
 }
@@ -66,8 +66,8 @@ TEST(ScheduleTest, StartsTheOldestAndSaysWhatTheOthersWaitFor) {
 
 TEST(ScheduleTest, AJobThatWaitsForMemoryHoldsBackLaterOnes) {
   ScheduleSnapshot snapshot = OneDevice();
-  snapshot.devices = {"gpu0", "gpu1", "gpu2"};
-  snapshot.running = {{.name = "jobs/rrrr", .device = "gpu0", .host_bytes = 6 * kGiB}};
+  snapshot.devices = {{.id = "cpu0"}, {.id = "cpu1"}, {.id = "cpu2"}};
+  snapshot.running = {{.name = "jobs/rrrr", .device = "cpu0", .host_bytes = 6 * kGiB}};
   snapshot.queued = {{.name = "jobs/large", .host_bytes = 5 * kGiB},
                      {.name = "jobs/small", .host_bytes = kGiB}};
   const ScheduleDecision decision = Schedule(snapshot);
@@ -95,6 +95,69 @@ TEST(ScheduleTest, NothingStartsWhileDraining) {
   const ScheduleDecision decision = Schedule(snapshot);
   EXPECT_THAT(decision.starts, IsEmpty());
   EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DRAINING);
+}
+
+constexpr v1::DeviceKind kCuda = v1::DEVICE_KIND_CUDA;
+
+// Two GPUs of different size beside the CPU.
+ScheduleSnapshot TwoGpus() {
+  ScheduleSnapshot snapshot = OneDevice();
+  snapshot.devices.push_back({.id = "GPU-large", .kind = kCuda, .job_bytes = 80 * kGiB});
+  snapshot.devices.push_back({.id = "GPU-small", .kind = kCuda, .job_bytes = 24 * kGiB});
+  return snapshot;
+}
+
+QueuedJob GpuJob(const std::string& name, int64_t device_bytes, const std::string& uuid = "") {
+  return {.name = name,
+          .host_bytes = 1,
+          .device = {.kind = kCuda, .uuid = uuid, .bytes = device_bytes}};
+}
+
+TEST(ScheduleTest, EachJobGetsTheSmallestDeviceThatIsLargeEnough) {
+  ScheduleSnapshot snapshot = TwoGpus();
+  snapshot.queued = {GpuJob("jobs/tiny", kGiB),
+                     GpuJob("jobs/huge", 70 * kGiB),
+                     {.name = "jobs/cpu", .host_bytes = 1}};
+  EXPECT_THAT(Schedule(snapshot).starts,
+              ElementsAre(Start{"jobs/tiny", "GPU-small"}, Start{"jobs/huge", "GPU-large"},
+                          Start{"jobs/cpu", "cpu"}));
+}
+
+TEST(ScheduleTest, AJobThatWaitsForOneGpuLeavesTheOtherToLaterJobs) {
+  ScheduleSnapshot snapshot = TwoGpus();
+  snapshot.running = {{.name = "jobs/runs", .device = "GPU-large"}};
+  snapshot.queued = {GpuJob("jobs/huge", 70 * kGiB), GpuJob("jobs/pins", 1, "GPU-large"),
+                     GpuJob("jobs/tiny", kGiB)};
+  const ScheduleDecision decision = Schedule(snapshot);
+  EXPECT_THAT(decision.starts, ElementsAre(Start{"jobs/tiny", "GPU-small"}));
+  ASSERT_EQ(decision.waits.size(), 2u);
+  for (const Wait& wait : decision.waits) {
+    EXPECT_EQ(wait.reason, v1::STATE_REASON_DEVICE_BUSY);
+    EXPECT_THAT(wait.message, testing::AllOf(HasSubstr("GPU-large"), HasSubstr("jobs/runs")));
+  }
+}
+
+TEST(ScheduleTest, Bc60NothingStartsOnADeviceThatIsNotHealthyOrFailedUnderTheJob) {
+  ScheduleSnapshot snapshot = TwoGpus();
+  snapshot.devices[1].health = v1::DEVICE_HEALTH_QUARANTINED;
+  snapshot.devices[1].health_message = "it fell off the bus";
+  QueuedJob job = GpuJob("jobs/moved", kGiB);
+  job.device.failed = {"GPU-small"};
+  snapshot.queued = {job};
+  const ScheduleDecision decision = Schedule(snapshot);
+  EXPECT_THAT(decision.starts, IsEmpty());
+  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DEVICE_UNAVAILABLE);
+  EXPECT_THAT(decision.waits[0].message,
+              testing::AllOf(HasSubstr("fell off the bus"), HasSubstr("failed under this job")));
+}
+
+TEST(ScheduleTest, SaysWhatNoDeviceHas) {
+  ScheduleSnapshot snapshot = TwoGpus();
+  snapshot.queued = {GpuJob("jobs/huge", 90 * kGiB), GpuJob("jobs/gone", 1, "GPU-gone")};
+  const ScheduleDecision decision = Schedule(snapshot);
+  EXPECT_THAT(decision.starts, IsEmpty());
+  EXPECT_THAT(decision.waits[0].message, testing::AllOf(HasSubstr("80.0"), HasSubstr("90.0")));
+  EXPECT_THAT(decision.waits[1].message, HasSubstr("no such device"));
 }
 
 WorkerEnd Killed(int signal) {
@@ -155,6 +218,47 @@ TEST(AfterWorkerEndTest, AKillForMemoryIsHinted) {
   EXPECT_THAT(AfterWorkerEnd(end).message, testing::Not(HasSubstr("memory")));
   end.out_of_memory_kill = true;
   EXPECT_THAT(AfterWorkerEnd(end).message, HasSubstr("memory"));
+}
+
+WorkerEnd DeviceFailed(const std::string& fault) {
+  WorkerEnd end;
+  end.device = "GPU-b";
+  end.outcome = Outcome(internal::ATTEMPT_RESULT_FAILED);
+  *end.outcome->mutable_error() = ToStatusProto(
+      Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed, "broken", {{"fault", fault}}));
+  return end;
+}
+
+TEST(AfterWorkerEndTest, Bc60ADeviceFailureMovesTheJobOnceAndIsNoDeath) {
+  WorkerEnd end = DeviceFailed("hardware");
+  end.has_other_device = true;
+  const EndDecision moved = AfterWorkerEnd(end);
+  EXPECT_EQ(moved.state, v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(moved.reason, v1::STATE_REASON_DEVICE_FAILED);
+  EXPECT_EQ(moved.quarantine, "broken");
+  EXPECT_TRUE(moved.device_failed);
+  EXPECT_FALSE(moved.worker_died);
+  end.failed_devices = {"GPU-a"};
+  const EndDecision again = AfterWorkerEnd(end);
+  EXPECT_EQ(again.state, v1::JOB_STATE_FAILED);
+  EXPECT_EQ(again.failure_class, v1::FAILURE_CLASS_RESOURCE);
+  EXPECT_EQ(again.quarantine, "broken") << "no program breaks hardware";
+  end = DeviceFailed("hardware");
+  EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_FAILED) << "nowhere to go";
+  end.state = v1::JOB_STATE_CANCELLING;
+  end.has_other_device = true;
+  EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_CANCELLED);
+}
+
+TEST(AfterWorkerEndTest, TheSameFaultOnASecondDeviceIsTheProgramsAndSparesTheDevice) {
+  WorkerEnd end = DeviceFailed("program");
+  end.has_other_device = true;
+  EXPECT_EQ(AfterWorkerEnd(end).quarantine, "broken");
+  end.failed_devices = {"GPU-a"};
+  const EndDecision again = AfterWorkerEnd(end);
+  EXPECT_EQ(again.state, v1::JOB_STATE_FAILED);
+  EXPECT_THAT(again.quarantine, IsEmpty());
+  EXPECT_EQ(again.failure_class, v1::FAILURE_CLASS_SERVER);
 }
 
 TEST(ClassifyFailureTest, GoesByReasonThenByCode) {

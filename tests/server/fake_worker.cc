@@ -7,6 +7,8 @@
 //   exit_at                 exits with code 0 and no result before that step
 //   hang_at                 reports nothing any more from that step on
 //   fail                    ends with outcome FAILED / DATA_INVALID
+//   gpu_fault, faults       ends with DEVICE_FAILED, 1: of the hardware, 2: of the program; only up
+//                           to attempt n
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
@@ -63,6 +65,9 @@ class FakeWorker {
     if (!TakeLock()) return 3;
     AttachOrExit(milliseconds(30'000));
     NoteThatWeWork();
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    std::ofstream(assignment_.job_directory() + "/visible_devices")
+        << (visible == nullptr ? "unset" : visible);
     for (int64_t i = 0; i < Label("log_lines", 1); ++i) {
       std::printf("line %ld of attempt %d\n", static_cast<long>(i), assignment_.attempt());
     }
@@ -204,6 +209,14 @@ class FakeWorker {
     internal::AttemptOutcome outcome;
     outcome.set_result(cancelled_ ? internal::ATTEMPT_RESULT_CANCELLED
                                   : internal::ATTEMPT_RESULT_SUCCEEDED);
+    const int64_t gpu_fault = Label("gpu_fault", 0);
+    if (gpu_fault != 0 && assignment_.attempt() <= Label("faults", 1000)) {
+      outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
+      *outcome.mutable_error() = ToStatusProto(
+          Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed,
+                gpu_fault == 1 ? "step 2: cudaErrorECCUncorrectable" : "cudaErrorIllegalAddress",
+                {{"fault", gpu_fault == 1 ? "hardware" : "program"}}));
+    }
     if (Label("fail", 0) != 0) {
       outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
       *outcome.mutable_error() = ToStatusProto(

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "server/lock_file.h"
 #include "server/store/job_state.h"
+#include "tests/server/fake_gpus.h"
 
 namespace penstock::server {
 namespace fs = std::filesystem;
@@ -40,16 +41,26 @@ absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec) {
   const auto bytes = spec.labels().find("host_bytes");
   planned.plan.set_host_peak_bytes(bytes == spec.labels().end() ? 1 << 20
                                                                 : std::stoll(bytes->second));
+  if (spec.labels().contains("gpu")) {
+    planned.spec.mutable_device()->set_kind(v1::DEVICE_CHOICE_CUDA);
+    planned.plan.set_device_bytes(1 << 20);
+  }
   return planned;
 }
 
 EngineHooks FakeHooks() {
   EngineHooks hooks;
-  hooks.make_planner = [](const std::vector<std::string>&) -> SpecPlanner { return FakePlan; };
+  hooks.make_devices = []() -> std::shared_ptr<DeviceRegistry> {
+    return DeviceRegistry::Create(
+        FakeRegistryOptions(std::make_shared<FakeGpus>(GpuInventory{.cuda_version = 13000})));
+  };
+  hooks.make_planner = [](const std::vector<std::string>&,
+                          std::shared_ptr<const DeviceRegistry>) -> SpecPlanner {
+    return FakePlan;
+  };
   hooks.make_output_checker = [](const std::vector<std::string>&) -> OutputChecker {
     return [](const std::string& path, const std::string&) { return path; };
   };
-  hooks.devices.emplace_back().set_id("cpu");
   hooks.capabilities = {"backend.cpu"};
   return hooks;
 }

@@ -32,7 +32,8 @@ class TestDirectory {
   std::string path_;
 };
 
-// Plans any spec: label host_bytes (default 1 MiB). Refuses display_name "bad" with SPEC_INVALID.
+// Plans any spec: label host_bytes (default 1 MiB); with label gpu for a GPU. Refuses display_name
+// "bad" with SPEC_INVALID.
 absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec);
 EngineHooks FakeHooks();
 

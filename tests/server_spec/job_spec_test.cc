@@ -52,8 +52,23 @@ class JobSpecTest : public ::testing::Test {
   }
 
   absl::StatusOr<ResolvedSpec> Resolve(const v1::JobSpec& spec) const {
-    return ResolveJobSpec(spec, {root_});
+    return ResolveJobSpec(spec, {root_}, offer_);
   }
+  // Offers a GPU of 80 GiB in this state.
+  void AddGpu(const std::string& id, v1::DeviceHealth health = v1::DEVICE_HEALTH_HEALTHY,
+              const std::string& message = "") {
+    v1::Device gpu;
+    gpu.set_id(id);
+    gpu.set_kind(v1::DEVICE_KIND_CUDA);
+    gpu.set_memory_bytes(kCardBytes);
+    gpu.set_health(health);
+    gpu.set_health_message(message);
+    offer_.devices.push_back(gpu);
+    offer_.missing_gpus.clear();
+  }
+
+  static constexpr int64_t kCardBytes = int64_t{80} << 30;
+  DeviceOffer offer_{.devices = {}, .missing_gpus = "this machine has no NVIDIA driver"};
 
   std::string root_;
 };
@@ -225,8 +240,6 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
          s.mutable_schedule()->set_final_fraction(0.5);
        },
        "no effect"},
-      {"precision.compute",
-       [](S& s) { s.mutable_precision()->set_compute(v1::COMPUTE_TYPE_BFLOAT16); }, "CUDA"},
       {"evaluation.validation_fraction",
        [](S& s) { s.mutable_evaluation()->set_validation_fraction(0.6); }, "0.6"},
       {"evaluation",
@@ -270,6 +283,7 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
 
 TEST_F(JobSpecTest, CodesSayWhatKindOfRefusalItIs) {
   v1::JobSpec spec = Minimal();
+  spec.mutable_device()->set_kind(v1::DEVICE_CHOICE_CPU);
   spec.mutable_precision()->set_compute(v1::COMPUTE_TYPE_BFLOAT16);
   EXPECT_EQ(Resolve(spec).status().code(), absl::StatusCode::kUnimplemented);
   EXPECT_EQ(ReasonOf(Resolve(spec).status()), reason::kFeatureUnsupported);
@@ -281,6 +295,108 @@ TEST_F(JobSpecTest, CodesSayWhatKindOfRefusalItIs) {
   spec.mutable_model()->set_directory("/etc");
   EXPECT_EQ(Resolve(spec).status().code(), absl::StatusCode::kPermissionDenied);
   EXPECT_EQ(ReasonOf(Resolve(spec).status()), reason::kPathNotAllowed);
+}
+
+TEST_F(JobSpecTest, AutoTakesAHealthyGpuAndElseTheCpu) {
+  auto resolved = Resolve(Minimal());
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->spec.device().kind(), v1::DEVICE_CHOICE_CPU);
+  EXPECT_EQ(resolved->config.device.backend, ComputeBackend::kCpu);
+
+  AddGpu("GPU-bad", v1::DEVICE_HEALTH_QUARANTINED, "it fell off the bus");
+  resolved = Resolve(Minimal());
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->spec.device().kind(), v1::DEVICE_CHOICE_CPU);
+  EXPECT_THAT(resolved->warnings, Contains(HasSubstr("fell off the bus")));
+
+  AddGpu("GPU-good");
+  resolved = Resolve(Minimal());
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->spec.device().kind(), v1::DEVICE_CHOICE_CUDA);
+  EXPECT_EQ(resolved->spec.precision().compute(), v1::COMPUTE_TYPE_BFLOAT16);
+  EXPECT_EQ(resolved->config.device.backend, ComputeBackend::kCuda);
+  EXPECT_EQ(resolved->config.device.memory_bytes, kCardBytes - kDeviceReserveBytes);
+  EXPECT_THAT(resolved->warnings, IsEmpty());
+  // What was resolved resolves to itself.
+  EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(Resolve(resolved->spec)->spec,
+                                                                 resolved->spec));
+
+  v1::JobSpec fp32 = Minimal();
+  fp32.mutable_precision()->set_compute(v1::COMPUTE_TYPE_FLOAT32);
+  EXPECT_EQ(Resolve(fp32)->spec.device().kind(), v1::DEVICE_CHOICE_CPU);
+}
+
+TEST_F(JobSpecTest, AJobThatWantsAGpuIsToldWhyThereIsNone) {
+  v1::JobSpec spec = Minimal();
+  spec.mutable_device()->set_kind(v1::DEVICE_CHOICE_CUDA);
+  const auto expect = [&](const char* says) {
+    const absl::Status status = Resolve(spec).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+    EXPECT_EQ(ReasonOf(status), reason::kDeviceUnavailable);
+    EXPECT_EQ(MetadataOf(status)["field"], "device.kind");
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(says), HasSubstr("kind: cpu")));
+  };
+  expect("no NVIDIA driver");
+  AddGpu("GPU-old", v1::DEVICE_HEALTH_UNUSABLE, "compute capability 7.5 has no bf16");
+  AddGpu("GPU-drv", v1::DEVICE_HEALTH_UNUSABLE, "driver 535 runs CUDA up to 12.2");
+  expect("compute capability 7.5 has no bf16");
+  expect("driver 535 runs CUDA up to 12.2");
+  spec.mutable_device()->set_uuid("GPU-old");
+  expect("7.5");
+  AddGpu("GPU-out", v1::DEVICE_HEALTH_QUARANTINED, "failed");
+  spec.mutable_device()->clear_uuid();
+  EXPECT_TRUE(Resolve(spec).ok()) << "it waits for the release of GPU-out";
+}
+
+TEST_F(JobSpecTest, DeviceFieldsAreRefusedWhereTheyMeanNothing) {
+  AddGpu("GPU-good");
+  using S = v1::JobSpec;
+  struct Refusal {
+    std::string field;
+    std::function<void(S&)> spoil;
+    std::string says;
+  };
+  const Refusal table[] = {
+      {"device.uuid", [](S& s) { s.mutable_device()->set_uuid("GPU-gone"); }, "GPU-good"},
+      {"device.uuid",
+       [](S& s) {
+         s.mutable_device()->set_kind(v1::DEVICE_CHOICE_CPU);
+         s.mutable_device()->set_uuid("GPU-good");
+       },
+       "no effect"},
+      {"device.kind", [](S& s) { s.mutable_device()->set_kind(static_cast<v1::DeviceChoice>(9)); },
+       "unknown value 9"},
+      {"precision.compute",
+       [](S& s) {
+         s.mutable_device()->set_kind(v1::DEVICE_CHOICE_CUDA);
+         s.mutable_precision()->set_compute(v1::COMPUTE_TYPE_FLOAT32);
+       },
+       "bfloat16"},
+      {"precision.compute",
+       [](S& s) {
+         s.mutable_device()->set_kind(v1::DEVICE_CHOICE_CPU);
+         s.mutable_precision()->set_compute(v1::COMPUTE_TYPE_BFLOAT16);
+       },
+       "float32"},
+      {"limits.device_memory_bytes", [](S& s) { s.mutable_limits()->set_device_memory_bytes(-1); },
+       "-1"},
+      {"limits.device_memory_bytes",
+       [](S& s) {
+         s.mutable_device()->set_kind(v1::DEVICE_CHOICE_CPU);
+         s.mutable_limits()->set_device_memory_bytes(1);
+       },
+       "no effect"}};
+  for (const Refusal& row : table) {
+    v1::JobSpec spec = Minimal();
+    row.spoil(spec);
+    const absl::Status status = Resolve(spec).status();
+    ASSERT_FALSE(status.ok()) << row.field << ": " << row.says;
+    EXPECT_EQ(MetadataOf(status)["field"], row.field) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(row.says));
+  }
+  v1::JobSpec capped = Minimal();
+  capped.mutable_limits()->set_device_memory_bytes(1 << 20);
+  EXPECT_EQ(Resolve(capped)->config.device.memory_bytes, 1 << 20);
 }
 
 TEST_F(JobSpecTest, PathsMayNotLeaveTheRootsBySymlinksOrDots) {

@@ -12,8 +12,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
+#include "google/rpc/error_details.pb.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 #include "gtest/gtest.h"
@@ -22,6 +24,7 @@
 #include "server/worker/event_journal.h"
 #include "server/worker/job_observer.h"
 #include "server/worker/reporter.h"
+#include "server/worker/step_watchdog.h"
 
 namespace penstock::server {
 namespace {
@@ -302,6 +305,29 @@ TEST_F(ReporterTest, ObserverTurnsRecordsIntoEvents) {
   EXPECT_EQ(events[4].checkpoint_removed(), 1);
 }
 
+TEST(StepWatchdogTest, Bc60AStepThatNeverEndsIsNoticed) {
+  absl::Notification hung;
+  const WatchdogLimits limits{
+      .first = absl::Milliseconds(50), .factor = 20, .least = absl::Milliseconds(50)};
+  absl::Duration silent;
+  StepWatchdog watchdog(limits, [&](absl::Duration time) {
+    silent = time;
+    hung.Notify();
+  });
+  ASSERT_TRUE(hung.WaitForNotificationWithTimeout(absl::Seconds(60)));
+  EXPECT_GE(silent, limits.first);
+}
+
+TEST(StepWatchdogTest, ALimitFollowsTheLongestPause) {
+  absl::Notification hung;
+  StepWatchdog watchdog({.first = absl::Hours(1), .factor = 1e6, .least = absl::Milliseconds(1)},
+                        [&](absl::Duration) { hung.Notify(); });
+  watchdog.Beat();
+  absl::SleepFor(absl::Milliseconds(20));
+  watchdog.StepDone();  // now the limit is 20 ms times a million
+  EXPECT_FALSE(hung.WaitForNotificationWithTimeout(absl::Milliseconds(200)));
+}
+
 using AttemptTest = TempDirTest;
 
 TEST_F(AttemptTest, AssignmentsAreCheckedBeforeUse) {
@@ -321,6 +347,18 @@ TEST_F(AttemptTest, AssignmentsAreCheckedBeforeUse) {
   const auto read = ReadAssignment(path);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(AttemptDirectory(*read), directory_ + "/attempts/2");
+}
+
+TEST_F(AttemptTest, AnErrorsReasonAndMetadataReachTheOutcome) {
+  const auto outcome = FailedOutcome(Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed,
+                                           "bad \xff name", {{"fault", "hardware"}}));
+  EXPECT_EQ(outcome.result(), internal::ATTEMPT_RESULT_FAILED);
+  google::rpc::ErrorInfo info;
+  ASSERT_GE(outcome.error().details_size(), 1);
+  ASSERT_TRUE(outcome.error().details(0).UnpackTo(&info));
+  EXPECT_EQ(info.reason(), reason::kDeviceFailed);
+  EXPECT_EQ(info.metadata().at("fault"), "hardware");
+  EXPECT_THAT(outcome.error().message(), ::testing::Not(::testing::HasSubstr("\xff")));
 }
 
 TEST_F(AttemptTest, OutcomeIsThereWholeAndAlone) {

@@ -17,6 +17,7 @@
 namespace penstock {
 namespace {
 
+using ::testing::AllOf;
 using testing::ByteModelConfig;
 using ::testing::HasSubstr;
 using testing::RecordingObserver;
@@ -45,6 +46,100 @@ TEST(TrainingPlanTest, NamesThePeakOfEveryPhaseAndTheClasses) {
                                "logits chunk", "activations", "saved tensors"}) {
     EXPECT_THAT(names, HasSubstr(expected));
   }
+}
+
+// A model with layers that outweigh the rest, on a GPU with so much for a job.
+TrainConfig GpuConfig(const TempDir& dir, int64_t memory_bytes) {
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
+  nlohmann::json model = ByteModelConfig();
+  model["hidden_size"] = 256;
+  model["intermediate_size"] = 1024;
+  model["num_hidden_layers"] = 8;
+  model["num_attention_heads"] = 4;
+  config.model = ModelFromConfig{model.dump()};
+  config.batch = {.sequence_length = 256, .tokens_per_step = 4096, .micro_batch_tokens = 1024};
+  config.device = {.backend = ComputeBackend::kCuda, .memory_bytes = memory_bytes};
+  return config;
+}
+
+TEST(TrainingPlanTest, AGpuWithLessMemoryGetsThePolicyThatFitsAndNoOther) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  std::vector<std::string> policies;
+  int64_t memory = int64_t{64} << 30;
+  while (true) {
+    const auto plan = PlanTraining(GpuConfig(dir, memory));
+    if (!plan.ok()) {
+      EXPECT_EQ(ReasonOf(plan.status()), reason::kDeviceMemoryInsufficient) << plan.status();
+      break;
+    }
+    policies.push_back(plan->policy);
+    EXPECT_LE(plan->device_bytes, memory);
+    // What was admitted is what runs: exactly these bytes give the same policy.
+    const auto again = PlanTraining(GpuConfig(dir, plan->device_bytes));
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(again->policy, plan->policy);
+    EXPECT_EQ(again->device_bytes, plan->device_bytes);
+    memory = plan->device_bytes - 1;
+  }
+  EXPECT_EQ(policies.front(), "resident, all saved");
+  EXPECT_EQ(policies.back(), "streamed, inputs saved in host memory");
+  EXPECT_GE(policies.size(), 4u);
+  EXPECT_EQ(std::set<std::string>(policies.begin(), policies.end()).size(), policies.size());
+}
+
+TEST(TrainingPlanTest, OnAGpuTheArenaIsNotTheHosts) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  const auto plan = PlanTraining(GpuConfig(dir, int64_t{64} << 30));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  std::string host, device;
+  int64_t device_bytes = 0;
+  for (const auto& entry : plan->classes) host += entry.name + ";";
+  for (const auto& entry : plan->device_classes) {
+    device += entry.name + ";";
+    device_bytes += entry.bytes;
+  }
+  EXPECT_THAT(host, ::testing::Not(HasSubstr("activations")));
+  for (const char* expected : {"weight slots", "activations", "saved tensors", "rotary table"}) {
+    EXPECT_THAT(device, HasSubstr(expected));
+  }
+  EXPECT_NEAR(static_cast<double>(device_bytes), static_cast<double>(plan->device_bytes),
+              0.02 * static_cast<double>(plan->device_bytes));
+  // BC-03: one registration of exactly the store, 14 bytes a parameter, and nothing rounded up.
+  EXPECT_NEAR(static_cast<double>(plan->locked_bytes), 14.0 * static_cast<double>(plan->parameters),
+              0.02 * 14.0 * static_cast<double>(plan->parameters));
+  TrainConfig on_cpu = GpuConfig(dir, 0);
+  on_cpu.device = {};
+  const auto cpu = PlanTraining(on_cpu);
+  ASSERT_TRUE(cpu.ok()) << cpu.status();
+  EXPECT_EQ(cpu->device_bytes, 0);
+  EXPECT_EQ(cpu->locked_bytes, 0);
+}
+
+TEST(TrainingPlanTest, ADeviceTooSmallIsRefusedWithTheMicroBatchThatFits) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig one_row = GpuConfig(dir, int64_t{64} << 30);
+  one_row.batch.micro_batch_tokens = 256;
+  one_row.batch.save_level = SaveLevel::kInput;
+  int64_t least = PlanTraining(one_row)->device_bytes;
+  while (true) {  // down to the last policy
+    one_row.device.memory_bytes = least - 1;
+    const auto plan = PlanTraining(one_row);
+    if (!plan.ok()) break;
+    least = plan->device_bytes;
+  }
+  const absl::Status status = PlanTraining(GpuConfig(dir, least)).status();
+  EXPECT_EQ(ReasonOf(status), reason::kDeviceMemoryInsufficient);
+  EXPECT_EQ(MetadataOf(status)["usable_bytes"].empty(), false);
+  EXPECT_GT(std::stoll(MetadataOf(status)["needed_bytes"]), least);
+  EXPECT_EQ(MetadataOf(status)["field"], "batch.micro_batch_tokens");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fits with batch.micro_batch_tokens: 256"));
+  // A cap that cannot hold one block.
+  EXPECT_THAT(std::string(PlanTraining(GpuConfig(dir, 1 << 20)).status().message()),
+              AllOf(HasSubstr("no micro-batch fits (one row needs "),
+                    HasSubstr("limits.device_memory_bytes")));
 }
 
 TEST(TrainingPlanTest, RefusesWhatDoesNotFitAndSaysWhatWould) {

@@ -1,0 +1,142 @@
+// The Trainer under policies that keep things on the device or leave an update pending: whenever
+// the store is settled it holds what the plain policy's store holds, bit for bit. The CPU executor
+// runs every policy, so no GPU is needed.
+#include "engine/train/trainer.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "engine/base/thread_pool.h"
+#include "engine/data/dataset.h"
+#include "engine/data/tokenizer.h"
+#include "engine/train/random_init.h"
+#include "gtest/gtest.h"
+#include "tests/engine/train/train_testing.h"
+
+namespace penstock {
+namespace {
+
+using testing::SomeText;
+using testing::TempDir;
+using testing::TinyTrainConfig;
+using testing::WriteFileOrDie;
+
+nlohmann::json UntiedModel() {
+  nlohmann::json model = testing::ByteModelConfig();
+  model["tie_word_embeddings"] = false;  // rounds then change no bit
+  model["num_hidden_layers"] = 2;
+  return model;
+}
+
+struct Trace {
+  std::vector<std::vector<uint8_t>> stores;  // at each settled moment
+  std::vector<double> losses;                // of steps and evaluations
+  std::vector<int64_t> updates;
+};
+
+std::vector<uint8_t> Bytes(const HostStore& store) {
+  std::vector<uint8_t> bytes;
+  const auto add = [&bytes](const auto& plane) {
+    const auto* begin = reinterpret_cast<const uint8_t*>(plane.data());
+    bytes.insert(bytes.end(), begin, begin + plane.size_bytes());
+  };
+  for (const BlockLayout& block : store.layout().blocks) {
+    add(store.block(block.block).hi);
+    add(store.block(block.block).lo);
+    add(store.block(block.block).m);
+    add(store.block(block.block).v);
+  }
+  return bytes;
+}
+
+// The executor's memory for every program of the plan's policy.
+void SizeArenas(const ModelInput& model, TrainingPlan& plan) {
+  for (const auto& program :
+       {TrainProgram(model, plan, plan.micro_batches), EvaluationProgram(model, plan)}) {
+    ASSERT_TRUE(program.ok()) << program.status();
+    plan.executor.arena_bytes = std::max(plan.executor.arena_bytes, program->arena_bytes);
+    plan.executor.host_arena_bytes =
+        std::max(plan.executor.host_arena_bytes, program->host_arena_bytes);
+  }
+}
+
+// Six steps with the last of an epoch smaller; evaluates after steps 2 and 5, settles after 3 and
+// 6.
+void RunPolicy(const TempDir& dir, const Policy& policy, Trace& run) {
+  TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
+  config.model = ModelFromConfig{UntiedModel().dump()};
+  config.evaluation.validation_fraction = 0.2;
+  config.schedule.max_steps = 6;
+  const auto model = OpenModelInput(config);
+  ASSERT_TRUE(model.ok()) << model.status();
+  auto plan = MakeTrainingPlan(config, *model, 1000, UsableHostMemory(config));
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const int64_t head_chunk_rows = plan->policy.head_chunk_rows;
+  plan->policy = policy;
+  plan->policy.head_chunk_rows = head_chunk_rows;
+  SizeArenas(*model, *plan);
+
+  const ByteTokenizer tokenizer;
+  const auto data = OpenJobData({.train = config.data.source,
+                                 .held_out_fraction = 0.2,
+                                 .seed = 1,
+                                 .embedding_rows = model->spec.vocab_size,
+                                 .tokenizer = &tokenizer,
+                                 .cache_directory = config.token_cache_directory});
+  ASSERT_TRUE(data.ok()) << data.status();
+  auto store = HostStore::Create(model->layout, OptimizerState::kFloat32, plan->gradients);
+  ASSERT_TRUE(store.ok());
+  ThreadPool pool(1);
+  InitializeWeights(model->spec, 1, **store, pool);
+  auto trainer = Trainer::Create(config, *model, *plan, **store, data->train, data->evaluation);
+  ASSERT_TRUE(trainer.ok()) << trainer.status();
+  for (int64_t step = 0; step < 6; ++step) {
+    const auto record = (*trainer)->Step(step);
+    ASSERT_TRUE(record.ok()) << record.status();
+    run.losses.push_back(record->loss);
+    if (step == 1 || step == 4) {
+      const auto evaluation =
+          (*trainer)->Evaluate(step + 1, [](double) { return absl::OkStatus(); });
+      ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+      run.losses.push_back(evaluation->loss);
+    }
+    if (step == 2 || step == 5) {
+      ASSERT_TRUE((*trainer)->SettleStore().ok());
+      run.stores.push_back(Bytes(**store));
+      run.updates.push_back((*store)->updates_applied);
+    }
+  }
+}
+
+TEST(TrainerTest, EveryPolicyLeavesTheSameStoreWhenSettled) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(400));
+  Trace expected;
+  RunPolicy(dir, {}, expected);
+  ASSERT_EQ(expected.stores.size(), 2u);
+  EXPECT_EQ(expected.updates, (std::vector<int64_t>{3, 6}));
+  EXPECT_NE(expected.stores[0], expected.stores[1]);
+  const auto all = [](BlockPlacement placement) {
+    return std::vector<BlockPlacement>(4, placement);
+  };
+  const Policy policies[] = {
+      {.update_time = UpdateTime::kNextStep},
+      {.micro_batches_per_round = 1,
+       .placements = all({.weights = true, .gradients = true, .state = true})},
+      {.micro_batches_per_round = 1,
+       .update_time = UpdateTime::kNextStep,
+       .placements = all({.weights = true, .gradients = true})},
+      {.saving = {SaveLevel::kInput, SavePlace::kHost}, .update_time = UpdateTime::kNextStep}};
+  for (const Policy& policy : policies) {
+    SCOPED_TRACE(&policy - policies);
+    Trace run;
+    RunPolicy(dir, policy, run);
+    EXPECT_EQ(run.losses, expected.losses);
+    EXPECT_EQ(run.updates, expected.updates);
+    EXPECT_TRUE(run.stores == expected.stores) << "some bits of weights or moments differ";
+  }
+}
+
+}  // namespace
+}  // namespace penstock
