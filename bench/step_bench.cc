@@ -4,9 +4,9 @@
 //   penstock_bench --geometry=qwen2.5-1.5b --micro_batches=4 --micro_batch_tokens=16384
 //
 // Every token is real: sequences fill the micro-batches, no padding. The first step pays for
-// searches and first touches and is not counted; step_seconds is the median of the others, of
-// which each includes the optimizer. The policy is what the flags (step_flags.h) say, for no
-// planner is asked.
+// searches and first touches and is not counted, unless it is the only one; step_seconds is the
+// median of the others, of which each includes the optimizer. The policy is what the flags
+// (step_flags.h) say, for no planner is asked.
 #include <sys/resource.h>
 
 #include <algorithm>
@@ -104,9 +104,8 @@ absl::StatusOr<Measured> RunSteps(const StepFlags& flags, const StepProgram& pro
     if (step == 0) {
       measured.first_loss =
           measured.last.loss_sum / static_cast<double>(measured.last.labelled_tokens);
-    } else {
-      measured.seconds.push_back(SecondsSince(start));
     }
+    if (step > 0 || flags.steps == 1) measured.seconds.push_back(SecondsSince(start));
   }
   return measured;
 }

@@ -87,9 +87,9 @@ absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv) {
     if (absl::Status status = ParseWord(argv[i], tables, flags); !status.ok()) return status;
   }
   if (flags.micro_batches < 1 || flags.sequence_length < 1 || flags.micro_batch_tokens < 1 ||
-      flags.micro_batch_tokens % flags.sequence_length != 0 || flags.steps < 2) {
+      flags.micro_batch_tokens % flags.sequence_length != 0 || flags.steps < 1) {
     return absl::InvalidArgumentError(
-        "micro_batch_tokens must be a multiple of sequence_length, and steps at least 2");
+        "micro_batch_tokens must be a multiple of sequence_length, and steps at least 1");
   }
   return flags;
 }

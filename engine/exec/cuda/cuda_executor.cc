@@ -32,6 +32,7 @@
 #include "engine/exec/cuda/step_inputs.h"
 #include "engine/exec/cuda/step_sums.h"
 #include "engine/exec/executor.h"
+#include "engine/exec/gpu_checks.h"
 #include "engine/exec/host_ops.h"
 #include "engine/exec/lane_runner.h"
 #include "engine/exec/step_updates.h"
@@ -435,11 +436,7 @@ absl::Status CheckDevice() {
   cudaDeviceProp properties;
   PENSTOCK_RETURN_IF_ERROR(
       cuda::CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"));
-  if (properties.major >= 8) return absl::OkStatus();
-  return Error(absl::StatusCode::kUnimplemented, reason::kDeviceUnavailable,
-               absl::StrCat(properties.name, " has compute capability ", properties.major, ".",
-                            properties.minor,
-                            "; bf16 needs 8.0 or later; use another card or the CPU backend"));
+  return CheckComputeCapability(properties.name, properties.major, properties.minor);
 }
 
 absl::StatusOr<cuda::DeviceMemory> UploadRopeTable(const ModelSpec& spec, int64_t positions) {

@@ -62,10 +62,6 @@ TEST(RegistrationStatusTest, Bc55ARefusalNamesTheBytesAndTheLimitsThatMayBeAtFau
   EXPECT_EQ(ReasonOf(RegistrationStatus(cudaErrorECCUncorrectable, kBytes)), reason::kDeviceFailed);
 }
 
-TEST(PinnedRangeTest, Bc55NothingNeedsNoDriver) {
-  EXPECT_TRUE(PinnedRange::Register(nullptr, 0).ok());
-}
-
 TEST(GpuChecksTest, DriversAndCardsThatWillNotDoAreNamed) {
   EXPECT_TRUE(CheckDriverVersion(13000, 13000).ok());
   EXPECT_TRUE(CheckDriverVersion(13000, 13010).ok()) << "minor versions are compatible";
