@@ -3,21 +3,23 @@
 #include <algorithm>
 #include <map>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
 namespace penstock {
 namespace {
 
-constexpr int64_t kLargest = int64_t{1} << 24;
+template <typename T>
+absl::StatusOr<T> Choose(const char* flag, const std::string& value,
+                         const std::map<std::string, T>& choices) {
+  if (const auto found = choices.find(value); found != choices.end()) return found->second;
+  std::string names;
+  for (const auto& [name, unused] : choices) absl::StrAppend(&names, " ", name);
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": wanted one of", names));
+}
 
-struct Tables {
-  std::map<std::string, std::string*> texts;
-  std::map<std::string, int64_t*> numbers;
-};
+}  // namespace
 
-Tables TablesOf(StepFlags& flags) {
+FlagTables TablesOf(StepFlags& flags) {
   return {.texts = {{"geometry", &flags.geometry},
                     {"save", &flags.save},
                     {"save_place", &flags.save_place},
@@ -40,57 +42,27 @@ Tables TablesOf(StepFlags& flags) {
                       {"device_state", &flags.device_state},
                       {"save_all_layers", &flags.save_all_layers},
                       {"host_attention_layers", &flags.host_attention_layers},
-                      {"host_input_layers", &flags.host_input_layers}}};
+                      {"host_input_layers", &flags.host_input_layers}},
+          .reals = {{"device_cap_gib", &flags.device_cap_gib}},
+          .switches = {{"plan_only", &flags.plan_only}}};
 }
 
-template <typename T>
-absl::StatusOr<T> Choose(const char* flag, const std::string& value,
-                         const std::map<std::string, T>& choices) {
-  if (const auto found = choices.find(value); found != choices.end()) return found->second;
-  std::string names;
-  for (const auto& [name, unused] : choices) absl::StrAppend(&names, " ", name);
-  return absl::InvalidArgumentError(absl::StrCat("--", flag, "=", value, ": wanted one of", names));
-}
-
-absl::Status ParseWord(const std::string& word, const Tables& tables, StepFlags& flags) {
-  if (word == "--plan_only") {
-    flags.plan_only = true;
+absl::Status CheckStepFlags(const StepFlags& flags) {
+  if (flags.micro_batches >= 1 && flags.sequence_length >= 1 && flags.micro_batch_tokens >= 1 &&
+      flags.micro_batch_tokens % flags.sequence_length == 0 && flags.steps >= 1 &&
+      flags.head_chunk_rows >= 1) {
     return absl::OkStatus();
   }
-  const size_t equals = word.find('=');
-  if (absl::StartsWith(word, "--") && equals != std::string::npos) {
-    const std::string name = word.substr(2, equals - 2), value = word.substr(equals + 1);
-    if (const auto text = tables.texts.find(name); text != tables.texts.end()) {
-      *text->second = value;
-      return absl::OkStatus();
-    }
-    const auto number = tables.numbers.find(name);
-    if (number != tables.numbers.end() && absl::SimpleAtoi(value, number->second) &&
-        *number->second >= 0 && *number->second <= kLargest) {
-      return absl::OkStatus();
-    }
-    if (name == "device_cap_gib" && absl::SimpleAtod(value, &flags.device_cap_gib) &&
-        flags.device_cap_gib > 0 && flags.device_cap_gib < 1024) {
-      return absl::OkStatus();
-    }
-  }
   return absl::InvalidArgumentError(
-      absl::StrCat("cannot use ", word, ": wanted --name=value, numbers up to ", kLargest));
+      "micro_batch_tokens must be a multiple of sequence_length, steps at least 1 and "
+      "head_chunk_rows at least 1");
 }
-
-}  // namespace
 
 absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv) {
   StepFlags flags;
-  const Tables tables = TablesOf(flags);
-  for (int i = 1; i < argc; ++i) {
-    if (absl::Status status = ParseWord(argv[i], tables, flags); !status.ok()) return status;
-  }
-  if (flags.micro_batches < 1 || flags.sequence_length < 1 || flags.micro_batch_tokens < 1 ||
-      flags.micro_batch_tokens % flags.sequence_length != 0 || flags.steps < 1) {
-    return absl::InvalidArgumentError(
-        "micro_batch_tokens must be a multiple of sequence_length, and steps at least 1");
-  }
+  absl::Status status = ParseFlags(argc, argv, TablesOf(flags));
+  if (status.ok()) status = CheckStepFlags(flags);
+  if (!status.ok()) return status;
   return flags;
 }
 

@@ -1,10 +1,11 @@
-// The command line of penstock_bench, and the policy that it describes.
+// The flags that say how a step runs, and the policy that they describe.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "bench/flags.h"
 #include "engine/model/model_spec.h"
 #include "engine/plan/policy.h"
 
@@ -36,7 +37,12 @@ struct StepFlags {
   std::string commit = "unknown", date = "unknown";
 };
 
-// InvalidArgument naming the word that cannot be used.
+// For programs that have flags of their own beside these.
+FlagTables TablesOf(StepFlags& flags);
+// InvalidArgument if no step could be made of them.
+absl::Status CheckStepFlags(const StepFlags& flags);
+
+// The command line of a program that has only these flags.
 absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv);
 
 absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec);
