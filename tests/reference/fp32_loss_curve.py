@@ -7,12 +7,16 @@ The same batches in the same order (bench/loss_curve.cc says which), the same sc
 AdamW. fp32 throughout: no TF32, eager attention. Runs on the first GPU, or on the CPU without
 one. Needs torch and transformers.
 
+--round_weights lets forward and backward see the weights rounded to bf16, and nothing else of
+bf16: it tells what the rounding of weights alone does to a curve.
+
 Clipping multiplies by max_norm / norm where norm > max_norm, without the 1e-6 that
 torch.nn.utils.clip_grad_norm_ adds. The norm is summed in fp64: on the CPU, torch's fp32 sum over an
 embedding's 28 million gradients comes out 1e-3 too small.
 """
 
 import argparse
+import contextlib
 import json
 import math
 import sys
@@ -49,19 +53,33 @@ def loss_of(model, rows, reduction="mean"):
                                              reduction=reduction)
 
 
-def make_optimizer(model, weight_decay):
+def make_optimizer(model, weight_decay, device):
     matrices = [p for p in model.parameters() if p.ndim >= 2]
     vectors = [p for p in model.parameters() if p.ndim < 2]
     return torch.optim.AdamW([{"params": matrices, "weight_decay": weight_decay},
                               {"params": vectors, "weight_decay": 0.0}],
-                             betas=(0.9, 0.95), eps=1e-8)
+                             betas=(0.9, 0.95), eps=1e-8, fused=device == "cuda")
 
 
-def train_step(model, optimizer, rows, rate):
+@contextlib.contextmanager
+def weights_of(model, rounded):
+    """The model's weights, or while in here the bf16 values nearest to them."""
+    exact = [p.detach().clone() for p in model.parameters()] if rounded else []
+    with torch.no_grad():
+        for parameter in model.parameters() if rounded else []:
+            parameter.copy_(parameter.bfloat16())
+    yield
+    with torch.no_grad():
+        for parameter, value in zip(model.parameters(), exact):
+            parameter.copy_(value)
+
+
+def train_step(model, optimizer, rows, rate, rounded):
     """Loss and the norm of its gradient, as tensors."""
     optimizer.zero_grad(set_to_none=True)
-    loss = loss_of(model, rows)
-    loss.backward()
+    with weights_of(model, rounded):
+        loss = loss_of(model, rows)
+        loss.backward()
     gradients = [p.grad for p in model.parameters()]
     norms = torch._foreach_norm(gradients, dtype=torch.float64)
     norm = torch.linalg.vector_norm(torch.stack(norms)).float()
@@ -73,12 +91,13 @@ def train_step(model, optimizer, rows, rate):
 
 
 @torch.no_grad()
-def evaluate(model, rows, batch, step):
+def evaluate(model, rows, batch, step, rounded):
     total, labels = 0.0, 0
-    for first in range(0, len(rows) - batch + 1, batch):
-        some = rows[first:first + batch]
-        total += loss_of(model, some, reduction="sum").double().item()
-        labels += some[:, 1:].numel()
+    with weights_of(model, rounded):
+        for first in range(0, len(rows) - batch + 1, batch):
+            some = rows[first:first + batch]
+            total += loss_of(model, some, reduction="sum").double().item()
+            labels += some[:, 1:].numel()
     print_line({"step": step, "evaluation_loss": total / labels, "labelled_tokens": labels})
 
 
@@ -97,12 +116,13 @@ def run(arguments):
         sys.exit(f"{arguments.tokens} has {len(rows)} rows, the run needs "
                  f"{arguments.steps * batch}; {arguments.evaluation} has {len(held_out)}, a batch "
                  f"needs {batch}")
-    optimizer = make_optimizer(model, arguments.weight_decay)
-    evaluate(model, held_out, batch, 0)
+    optimizer = make_optimizer(model, arguments.weight_decay, device)
+    evaluate(model, held_out, batch, 0, arguments.round_weights)
     waiting = []
     for step in range(arguments.steps):
         rate = learning_rate(arguments, step)
-        loss, norm = train_step(model, optimizer, rows[step * batch:(step + 1) * batch], rate)
+        loss, norm = train_step(model, optimizer, rows[step * batch:(step + 1) * batch], rate,
+                                arguments.round_weights)
         waiting.append((step + 1, loss, norm, rate))
         last = step + 1 == arguments.steps
         due = last or (step + 1) % arguments.evaluate_every == 0
@@ -112,7 +132,7 @@ def run(arguments):
                             "learning_rate": rate})
             waiting.clear()
         if due:
-            evaluate(model, held_out, batch, step + 1)
+            evaluate(model, held_out, batch, step + 1, arguments.round_weights)
 
 
 def main():
@@ -127,6 +147,7 @@ def main():
     parser.add_argument("--warmup_steps", type=int, default=100)
     parser.add_argument("--learning_rate", type=float, default=1e-4)
     parser.add_argument("--weight_decay", type=float, default=0.1)
+    parser.add_argument("--round_weights", action="store_true")
     arguments = parser.parse_args()
     transformers.utils.logging.disable_progress_bar()
     torch.backends.cuda.matmul.allow_tf32 = False
