@@ -23,6 +23,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "bench/geometry.h"
 #include "bench/step_flags.h"
@@ -116,11 +118,13 @@ int64_t PeakHostBytes() {
   return usage.ru_maxrss * 1024;
 }
 
-std::string FirstLine(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
+// "580.159.04": the first word of the driver's description that is a version.
+std::string DriverVersion() {
+  std::ifstream file("/proc/driver/nvidia/version");
+  for (std::string word; file >> word;) {
+    if (absl::ascii_isdigit(word[0]) && absl::StrContains(word, '.')) return word;
+  }
+  return "unknown";
 }
 
 // Everything that a run needs, in the order in which it is made.
@@ -302,7 +306,7 @@ nlohmann::json MachineJson() {
   const auto devices = ListGpuDevices();
   return {{"card", devices.empty() ? "none" : devices.front().name},
           {"device_memory_bytes", devices.empty() ? 0 : devices.front().memory_bytes},
-          {"driver", FirstLine("/proc/driver/nvidia/version")},
+          {"driver", DriverVersion()},
           {"toolkit", CudaToolkitName()},
           {"host_cores", std::thread::hardware_concurrency()}};
 }
