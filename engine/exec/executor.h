@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "absl/status/status.h"
@@ -75,7 +76,10 @@ struct ExecutorOptions {
   int64_t mlp_chunk_rows = 0;    // as the policy says
   int64_t arena_bytes = 0;       // the largest of the programs to be prepared
   int64_t host_arena_bytes = 0;  // likewise
-  int threads = 1;               // of the host lane and, on the CPU, separately of the compute lane
+  // If set, what every byte of the arenas is when the executor begins. No result depends on it:
+  // tests set it to find a kernel that reads what nobody wrote.
+  std::optional<uint8_t> arena_fill = {};
+  int threads = 1;  // of the host lane and, on the CPU, separately of the compute lane
 };
 
 // `store` is not owned and outlives the executor.

@@ -4,6 +4,7 @@
 // (partial norms, loss, decision) is ordered by the program, as ClipScale's hazards.
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -282,6 +283,10 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spe
                                                             const ExecutorOptions& options) {
   PENSTOCK_ASSIGN_OR_RETURN(HostMemory arena, HostMemory::Allocate(options.arena_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(HostMemory host_arena, HostMemory::Allocate(options.host_arena_bytes));
+  if (options.arena_fill) {
+    std::memset(arena.data(), *options.arena_fill, arena.bytes());
+    std::memset(host_arena.data(), *options.arena_fill, host_arena.bytes());
+  }
   PENSTOCK_ASSIGN_OR_RETURN(HostMemory rope_table,
                             HostMemory::Allocate(RopeTableBytes(spec, options.max_positions)));
   FillRopeTable(RopeInverseFrequencies(spec.rope, spec.head_dim), options.max_positions,

@@ -13,6 +13,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <map>
 #include <string>
 #include <utility>
@@ -460,6 +461,12 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
   Parts parts;
   PENSTOCK_ASSIGN_OR_RETURN(parts.arena, cuda::DeviceMemory::Allocate(options.arena_bytes));
   PENSTOCK_ASSIGN_OR_RETURN(parts.host_arena, HostMemory::Allocate(options.host_arena_bytes));
+  if (options.arena_fill) {
+    std::memset(parts.host_arena.data(), *options.arena_fill, parts.host_arena.bytes());
+    PENSTOCK_RETURN_IF_ERROR(
+        cuda::CudaStatus(cudaMemset(parts.arena.data(), *options.arena_fill, parts.arena.bytes()),
+                         "fill of the arena"));
+  }
   ThreadPool pool(options.threads, PlacesForPool(options.threads));
   const std::span<std::byte> host_arena(parts.host_arena.data(), parts.host_arena.bytes());
   TouchPages(host_arena, pool);

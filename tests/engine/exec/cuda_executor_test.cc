@@ -139,8 +139,9 @@ TEST_F(CudaExecutorTest, EveryPolicyGivesTheSameBits) {
   }
 }
 
-// Layers of 235 MB: copies and matrices of the size that real models have.
-TEST_F(CudaExecutorTest, LargeLayersStreamedAndResidentGiveTheSameBits) {
+// BC-13: layers of 235 MB, copies and matrices of the size that real models have, through 1 to 3
+// slots, against everything resident.
+TEST_F(CudaExecutorTest, Bc13LargeLayersStreamedAndResidentGiveTheSameBits) {
   const auto large = [](ModelSpec& spec) {
     spec.hidden_size = 2048;
     spec.intermediate_size = 16384;
@@ -149,26 +150,61 @@ TEST_F(CudaExecutorTest, LargeLayersStreamedAndResidentGiveTheSameBits) {
     spec.attention_scale = 1 / std::sqrt(128.0);
   };
   const auto documents = RandomDocuments(40, 18);
-  constexpr int64_t kLayers = 2;
+  constexpr int64_t kLayers = 3;
   const auto options = [&](const Policy& policy) {
     return OnCuda({.layers = kLayers,
                    .policy = policy,
                    .cut = {.tokens_per_micro_batch = 128},
-                   .adjust = large});
+                   .adjust = large,
+                   .arena_fill = 0xFF});
   };
-  const GradientType type = GradientType::kBfloat16;
-  TinyJob streamed(options({.saving = {.level = SaveLevel::kInput},
-                            .decoder_slots = 1,
-                            .gradient_type = type,
-                            .update_time = UpdateTime::kNextStep}),
-                   documents);
-  TinyJob resident(options({.gradient_type = type,
+  TinyJob resident(options({.gradient_type = GradientType::kBfloat16,
                             .placements = PlaceAll(
                                 kLayers, {.weights = true, .gradients = true, .state = true})}),
                    documents);
-  ASSERT_GT(streamed.program().micro_batches, 1);
-  EXPECT_EQ(streamed.Run(3).decision.grad_norm, resident.Run(3).decision.grad_norm);
-  EXPECT_TRUE(streamed.State() == resident.State());
+  ASSERT_GT(resident.program().micro_batches, 1);
+  const double norm = resident.Run(3).decision.grad_norm;
+  for (int slots : {1, 2, 3}) {
+    TinyJob streamed(options({.saving = {.level = SaveLevel::kInput},
+                              .decoder_slots = slots,
+                              .gradient_type = GradientType::kBfloat16,
+                              .update_time = UpdateTime::kNextStep}),
+                     documents);
+    EXPECT_EQ(streamed.Run(3).decision.grad_norm, norm) << slots;
+    EXPECT_TRUE(streamed.State() == resident.State()) << slots;
+  }
+}
+
+struct HeadShape {
+  int64_t hidden, heads, kv_heads, head_dim, tokens;
+};
+
+// BC-15: what lay in memory before shows in no bit, for shapes on both sides of every tile.
+TEST_F(CudaExecutorTest, Bc15WhatTheArenaHeldBeforeDoesNotMatter) {
+  static HeadShape shape;  // `adjust` is a plain function
+  for (const HeadShape& next :
+       {HeadShape{40, 4, 1, 64, 17}, HeadShape{72, 8, 2, 80, 127}, HeadShape{136, 14, 2, 96, 128},
+        HeadShape{200, 16, 8, 128, 129}, HeadShape{264, 32, 4, 64, 256}}) {
+    shape = next;
+    const auto options = [](uint8_t fill) {
+      return OnCuda({.cut = {.tokens_per_micro_batch = shape.tokens},
+                     .adjust =
+                         [](ModelSpec& spec) {
+                           spec.hidden_size = shape.hidden;
+                           spec.num_heads = shape.heads;
+                           spec.num_kv_heads = shape.kv_heads;
+                           spec.head_dim = shape.head_dim;
+                         },
+                     .arena_fill = fill});
+    };
+    const auto documents = RandomDocuments(9, 20);
+    TinyJob zeros(options(0), documents), poison(options(0xFF), documents);
+    const StepResult expected = zeros.Run(2), actual = poison.Run(2);
+    EXPECT_TRUE(std::isfinite(expected.loss_sum));
+    EXPECT_EQ(actual.loss_sum, expected.loss_sum) << shape.head_dim;
+    EXPECT_EQ(actual.decision.grad_norm, expected.decision.grad_norm) << shape.head_dim;
+    EXPECT_TRUE(poison.State() == zeros.State()) << shape.head_dim;
+  }
 }
 
 TEST_F(CudaExecutorTest, RandomValidProgramsGiveTheSameBits) {

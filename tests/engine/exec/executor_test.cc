@@ -96,6 +96,17 @@ TEST(ExecutorTest, EveryPolicyGivesTheSameBits) {
   }
 }
 
+// BC-15: what lay in memory before shows in no bit. 0xFF makes NaN of every number.
+TEST(ExecutorTest, Bc15WhatTheArenaHeldBeforeDoesNotMatter) {
+  const auto documents = RandomDocuments(9, 19);
+  for (const auto& [name, policy] : PoliciesFor(3, GradientType::kBfloat16)) {
+    TinyJob zeros({.policy = policy, .arena_fill = 0}, documents);
+    TinyJob poison({.policy = policy, .arena_fill = 0xFF}, documents);
+    EXPECT_EQ(zeros.Run(2).decision.grad_norm, poison.Run(2).decision.grad_norm) << name;
+    EXPECT_TRUE(zeros.State() == poison.State()) << name;
+  }
+}
+
 TEST(ExecutorTest, RoundedGradientsFollowExactOnes) {
   const auto documents = RandomDocuments(9, 15);
   TinyJob exact({}, documents),

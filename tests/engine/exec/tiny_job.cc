@@ -78,6 +78,7 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
                           .mlp_chunk_rows = options.policy.mlp_chunk_rows,
                           .arena_bytes = std::max(program_.arena_bytes, evaluation_.arena_bytes),
                           .host_arena_bytes = program_.host_arena_bytes,
+                          .arena_fill = options.arena_fill,
                           .threads = options.threads});
   PENSTOCK_CHECK(executor.ok(), std::string(executor.status().message()));
   executor_ = *std::move(executor);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -39,6 +40,7 @@ class TinyJob {
     int threads = 1;
     Backend backend = Backend::kCpu;
     void (*adjust)(ModelSpec&) = nullptr;  // switches of another family
+    std::optional<uint8_t> arena_fill = {};
   };
   TinyJob(const Options& options, const std::vector<TinyDocument>& documents);
 
