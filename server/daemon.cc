@@ -157,8 +157,8 @@ absl::Status Daemon::Parts::BuildJobs() {
                                .host_memory_bytes = options.host_memory_bytes,
                                .silence = options.worker_silence};
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
-  workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices,
-                  control, std::move(watcher));
+  workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
+                  std::move(watcher));
   manager.emplace(JobManagerOptions{.max_queued_jobs = options.max_queued_jobs,
                                     .host_memory_limit_source = options.host_memory_limit_source},
                   directory, *table, *workers, *options.devices);

@@ -18,9 +18,8 @@ absl::StatusOr<PlannedJob> PlanJob(const v1::JobSpec& spec,
                                    const DeviceRegistry& devices) {
   PENSTOCK_ASSIGN_OR_RETURN(
       ResolvedSpec resolved,
-      ResolveJobSpec(
-          spec, allowed_roots,
-          {.devices = devices.List(), .missing_gpus = devices.missing_gpus()}));
+      ResolveJobSpec(spec, allowed_roots,
+                     {.devices = devices.List(), .missing_gpus = devices.missing_gpus()}));
   PENSTOCK_ASSIGN_OR_RETURN(const MemoryPlanSummary plan, PlanTraining(resolved.config));
   return PlannedJob{.spec = std::move(resolved.spec),
                     .plan = ToProto(plan),

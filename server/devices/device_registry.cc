@@ -142,8 +142,7 @@ void DeviceRegistry::State::Sample(GpuDriver& driver, const std::string& id) {
     return;
   }
   if (ReasonOf(reading.status()) != reason::kDeviceFailed) return;
-  const std::optional<v1::Device> device =
-      Quarantine(id, std::string(reading.status().message()));
+  const std::optional<v1::Device> device = Quarantine(id, std::string(reading.status().message()));
   std::lock_guard lock(lost_mutex);
   if (device && lost) lost(*device);
 }
@@ -188,8 +187,7 @@ std::unique_ptr<DeviceRegistry> DeviceRegistry::Create(DeviceRegistryOptions opt
   state->thread = std::thread([state] { Run(state); });
   {
     std::unique_lock lock(state->mutex);
-    if (!state->changed.wait_for(lock, state->options.list_limit,
-                                 [&] { return state->listed; })) {
+    if (!state->changed.wait_for(lock, state->options.list_limit, [&] { return state->listed; })) {
       state->missing_gpus = absl::StrCat("the GPU driver has not answered within ",
                                          state->options.list_limit.count() / 1000, " s");
     }
@@ -205,8 +203,7 @@ DeviceRegistry::~DeviceRegistry() {
   std::unique_lock lock(state_->mutex);
   state_->stopping = true;
   state_->changed.notify_all();
-  const bool ended =
-      state_->changed.wait_for(lock, kJoinLimit, [this] { return state_->ended; });
+  const bool ended = state_->changed.wait_for(lock, kJoinLimit, [this] { return state_->ended; });
   lock.unlock();
   if (ended) {
     state_->thread.join();

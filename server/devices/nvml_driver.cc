@@ -69,22 +69,21 @@ bool Load(void* library, const char* name, Function& function) {
 
 absl::StatusOr<Functions> LoadFunctions(void* library) {
   Functions nvml = {};
-  const bool complete = Load(library, "nvmlInit_v2", nvml.init) &&
-                        Load(library, "nvmlShutdown", nvml.shutdown) &&
-                        Load(library, "nvmlErrorString", nvml.error_string) &&
-                        Load(library, "nvmlSystemGetDriverVersion", nvml.driver_version) &&
-                        Load(library, "nvmlSystemGetCudaDriverVersion_v2", nvml.cuda_version) &&
-                        Load(library, "nvmlDeviceGetCount_v2", nvml.count) &&
-                        Load(library, "nvmlDeviceGetHandleByIndex_v2", nvml.by_index) &&
-                        Load(library, "nvmlDeviceGetHandleByUUID", nvml.by_uuid) &&
-                        Load(library, "nvmlDeviceGetUUID", nvml.uuid) &&
-                        Load(library, "nvmlDeviceGetName", nvml.name) &&
-                        Load(library, "nvmlDeviceGetMemoryInfo", nvml.memory) &&
-                        Load(library, "nvmlDeviceGetCudaComputeCapability",
-                             nvml.compute_capability) &&
-                        Load(library, "nvmlDeviceGetUtilizationRates", nvml.utilization) &&
-                        Load(library, "nvmlDeviceGetTemperature", nvml.temperature) &&
-                        Load(library, "nvmlDeviceGetPowerUsage", nvml.power);
+  const bool complete =
+      Load(library, "nvmlInit_v2", nvml.init) && Load(library, "nvmlShutdown", nvml.shutdown) &&
+      Load(library, "nvmlErrorString", nvml.error_string) &&
+      Load(library, "nvmlSystemGetDriverVersion", nvml.driver_version) &&
+      Load(library, "nvmlSystemGetCudaDriverVersion_v2", nvml.cuda_version) &&
+      Load(library, "nvmlDeviceGetCount_v2", nvml.count) &&
+      Load(library, "nvmlDeviceGetHandleByIndex_v2", nvml.by_index) &&
+      Load(library, "nvmlDeviceGetHandleByUUID", nvml.by_uuid) &&
+      Load(library, "nvmlDeviceGetUUID", nvml.uuid) &&
+      Load(library, "nvmlDeviceGetName", nvml.name) &&
+      Load(library, "nvmlDeviceGetMemoryInfo", nvml.memory) &&
+      Load(library, "nvmlDeviceGetCudaComputeCapability", nvml.compute_capability) &&
+      Load(library, "nvmlDeviceGetUtilizationRates", nvml.utilization) &&
+      Load(library, "nvmlDeviceGetTemperature", nvml.temperature) &&
+      Load(library, "nvmlDeviceGetPowerUsage", nvml.power);
   if (!complete) {
     return Error(absl::StatusCode::kUnavailable, reason::kDeviceUnavailable,
                  "libnvidia-ml.so.1 of the GPU driver lacks functions of 2018; update the driver");

@@ -50,9 +50,9 @@ VisibleGpu Describe(const Entry& entry) {
 
 bool NumbersAreClear(const GpuInventory& inventory, const VisibilityVariables& variables) {
   if (variables.cuda_device_order == "PCI_BUS_ID") return true;
-  return std::all_of(
-      inventory.cards.begin(), inventory.cards.end(),
-      [&](const GpuCard& card) { return card.name == inventory.cards.front().name; });
+  return std::all_of(inventory.cards.begin(), inventory.cards.end(), [&](const GpuCard& card) {
+    return card.name == inventory.cards.front().name;
+  });
 }
 
 absl::StatusOr<std::vector<Entry>> ByNumber(const GpuInventory& inventory,
@@ -60,8 +60,8 @@ absl::StatusOr<std::vector<Entry>> ByNumber(const GpuInventory& inventory,
   const std::string& text = *variables.cuda_visible_devices;
   const auto count = static_cast<int64_t>(inventory.cards.size());
   if (number < 0 || number >= count) {
-    return Refused(text, absl::StrCat(number, " names no GPU, there are ", count,
-                                      " here, numbered from 0"));
+    return Refused(
+        text, absl::StrCat(number, " names no GPU, there are ", count, " here, numbered from 0"));
   }
   if (!NumbersAreClear(inventory, variables)) {
     return Refused(text,
@@ -130,9 +130,9 @@ absl::StatusOr<std::vector<VisibleGpu>> VisibleGpus(const GpuInventory& inventor
     const std::string word(absl::StripAsciiWhitespace(part));
     PENSTOCK_ASSIGN_OR_RETURN(const std::vector<Entry> entries, Named(inventory, variables, word));
     for (const Entry& entry : entries) {
-      const bool twice =
-          std::any_of(visible.begin(), visible.end(),
-                      [&](const VisibleGpu& gpu) { return gpu.uuid == entry.uuid(); });
+      const bool twice = std::any_of(visible.begin(), visible.end(), [&](const VisibleGpu& gpu) {
+        return gpu.uuid == entry.uuid();
+      });
       if (twice) return Refused(text, absl::StrCat("it names ", entry.uuid(), " twice"));
       visible.push_back(Describe(entry));
     }

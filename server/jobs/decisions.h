@@ -95,8 +95,8 @@ struct WorkerEnd {
   std::optional<internal::AttemptOutcome> outcome;
   ExitFacts exit;
   KillCause kill_cause = KillCause::kNone;
-  int64_t silence_seconds = 0;      // the limit, for messages
-  std::string device = {};          // of the attempt; empty for exports
+  int64_t silence_seconds = 0;  // the limit, for messages
+  std::string device = {};      // of the attempt; empty for exports
   // GPUs that failed under the job before, and whether it could run on a healthy one that did not.
   std::vector<std::string> failed_devices = {};
   bool has_other_device = false;
@@ -108,8 +108,8 @@ struct EndDecision {
   std::string message;
   google::rpc::Status error;  // set if the attempt failed
   v1::FailureClass failure_class = v1::FAILURE_CLASS_UNSPECIFIED;
-  bool worker_died = false;  // counts against max_attempts
-  bool device_failed = false;  // the job does not start on this device again
+  bool worker_died = false;     // counts against max_attempts
+  bool device_failed = false;   // the job does not start on this device again
   std::string quarantine = {};  // why the device goes into quarantine; empty: it does not
 };
 // A device that failed goes into quarantine, and the job is queued once for another device. If that

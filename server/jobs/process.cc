@@ -114,8 +114,7 @@ absl::StatusOr<ProcessHandle> ProcessHandle::Spawn(const SpawnArgs& args) {
   std::string binary = args.binary;
   std::string assignment = args.assignment_path;
   char* argv[] = {binary.data(), flag.data(), assignment.data(), nullptr};
-  const std::string device =
-      absl::StrCat(std::string(kVisibleDevices), args.cuda_visible_devices);
+  const std::string device = absl::StrCat(std::string(kVisibleDevices), args.cuda_visible_devices);
   std::vector<char*> environment = EnvironmentWith(device);
   pid_t pid = 0;
   const int error = posix_spawn(&pid, binary.c_str(), setup.actions(), setup.attributes(), argv,

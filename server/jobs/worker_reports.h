@@ -2,8 +2,8 @@
 // wants done.
 //
 // Metric points go to the job's segment file, everything else into the store. What the GPU is
-// doing meanwhile is the daemon's to know, and is added to points and progress here. What of an attempt
-// is stored already is the larger of what both remember, since events are stored in order.
+// doing meanwhile is the daemon's to know, and is added to points and progress here. What of an
+// attempt is stored already is the larger of what both remember, since events are stored in order.
 // Belongs to the control thread.
 #pragma once
 

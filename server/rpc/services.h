@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+
 #include "penstock/v1/admin_service.pb.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/task_queue.h"
