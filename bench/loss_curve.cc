@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "bench/step_flags.h"
 #include "bench/token_rows.h"
+#include "engine/base/cpu_places.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/exec/executor.h"
@@ -90,7 +91,9 @@ absl::Status LoadModel(const CurveFlags& flags, GradientType gradient_type, Run&
       gradient_type == GradientType::kBfloat16 ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
   PENSTOCK_ASSIGN_OR_RETURN(
       run.store, HostStore::Create(run.model->layout(), OptimizerState::kFloat32, plane));
-  ThreadPool pool(static_cast<int>(flags.threads()));
+  const int threads = static_cast<int>(flags.threads());
+  ThreadPool pool(threads, PlacesForPool(threads));
+  run.store->TouchPages(pool);
   return ImportWeights(*run.model, *run.store, pool,
                        [](int64_t, int64_t) { return absl::OkStatus(); });
 }
