@@ -158,13 +158,21 @@ absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const Setup& setup) {
   return HostStore::Create(setup.layout, OptimizerState::kFloat32, plane);
 }
 
+// Of a cap on the device's memory, tables, step inputs and the libraries' workspaces take a part.
+int64_t ArenaBudget(const StepFlags& flags) {
+  if (flags.device_cap_gib == 0) return 0;
+  constexpr double kBesideArenaGib = 0.5;
+  return std::max<int64_t>(1,
+                           static_cast<int64_t>((flags.device_cap_gib - kBesideArenaGib) * kGib));
+}
+
 absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
   const ProgramShape shape{
       .micro_batches = static_cast<int32_t>(flags.micro_batches),
       .tokens_per_micro_batch = flags.micro_batch_tokens,
       .element_bytes = 2,
       .kernel_scratch_bytes = CudaKernelScratchBytes(setup.spec, flags.micro_batch_tokens),
-      .arena_budget_bytes = static_cast<int64_t>(flags.device_cap_gib * kGib)};
+      .arena_budget_bytes = ArenaBudget(flags)};
   PENSTOCK_ASSIGN_OR_RETURN(setup.train,
                             BuildTrainProgram(setup.spec, setup.layout, setup.policy, shape));
   PENSTOCK_ASSIGN_OR_RETURN(setup.load,
