@@ -96,6 +96,8 @@ absl::StatusOr<std::shared_ptr<const TokenCache>> TokenCache::OpenOrBuild(const 
                  absl::StrCat("cannot make the token cache directory ", args.directory, ": ",
                               error.message(), "; configure one that is writable"));
   }
+  // At every open: what a process killed while it committed left lies beside a whole cache.
+  TemporaryFile::RemoveStale(args.directory);
   TwoPassProgress progress(args.source.paths, args.progress);
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> hashes,
                             HashFiles(args.source.paths, progress.AsReadProgress()));
@@ -104,7 +106,6 @@ absl::StatusOr<std::shared_ptr<const TokenCache>> TokenCache::OpenOrBuild(const 
   absl::StatusOr<std::shared_ptr<TokenCache>> cache = Open(path, key, args.source.paths);
   if (absl::IsNotFound(cache.status()) || absl::IsDataLoss(cache.status())) {
     const absl::Status missing = cache.status();
-    TemporaryFile::RemoveStale(args.directory);
     PENSTOCK_RETURN_IF_ERROR(BuildTokenCache({.source = &args.source,
                                               .tokenizer = args.tokenizer,
                                               .key = key,
