@@ -246,7 +246,7 @@ Simulation Predict(const StepFlags& flags, const Setup& setup) {
                             {.tokens_per_micro_batch = flags.micro_batch_tokens,
                              .mean_document_tokens = static_cast<double>(flags.sequence_length),
                              .head_chunk_rows = flags.head_chunk_rows},
-                            H100Profile()));
+                            ProfileOfCard("H100 80GB").rates));
 }
 
 nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {

@@ -47,7 +47,39 @@ std::string DevicePlanText(const v1::JobPlan& plan) {
                       " of host memory locked");
 }
 
+std::string SpeedText(const v1::JobPlan& plan) {
+  if (plan.predicted_step_seconds() <= 0) return "";
+  return absl::StrFormat("%.3g s a step, %s tokens/s, by the rates of %s",
+                         plan.predicted_step_seconds(),
+                         FormatCount(plan.predicted_tokens_per_second()), plan.machine_profile());
+}
+
+// What a plan says, of a job or alone.
+void AddPlanFacts(const v1::JobPlan& plan, Facts& facts) {
+  facts.Add("Policy", plan.policy());
+  facts.Add("Predicted", SpeedText(plan));
+  facts.Add("Memory plan", PlanText(plan));
+  facts.Add("Device plan", DevicePlanText(plan));
+  if (plan.parameters() > 0) {
+    facts.Add("Parameters", FormatCount(static_cast<double>(plan.parameters())));
+  }
+}
+
 }  // namespace
+
+std::string PlanPage(const v1::JobPlan& plan, bool explain) {
+  Facts facts;
+  AddPlanFacts(plan, facts);
+  facts.Add("Bound by", plan.bottleneck());
+  facts.Add("Rounding", plan.rounding());
+  for (const v1::PlanAlternative& setting : plan.settings()) {
+    facts.Add("Faster with", absl::StrCat(setting.choice(), " (", setting.effect(), ")"));
+  }
+  for (const v1::PlanAlternative& other : plan.runners_up()) {
+    if (explain) facts.Add("Not chosen", absl::StrCat(other.choice(), ": ", other.effect()));
+  }
+  return facts.ToText();
+}
 
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
   Table table({"NAME", "STATE", "STEP", "LOSS", "TOKENS/S", "ETA", "CREATED", "TITLE"});
@@ -92,12 +124,7 @@ std::string JobPage(const v1::Job& job) {
   facts.Add("Device", job.device());
   facts.Add("Device now", ReadingText(progress.device_reading()));
   facts.Add("Failed devices", absl::StrJoin(job.failed_devices(), ", "));
-  facts.Add("Policy", job.plan().policy());
-  facts.Add("Memory plan", PlanText(job.plan()));
-  facts.Add("Device plan", DevicePlanText(job.plan()));
-  if (job.plan().parameters() > 0) {
-    facts.Add("Parameters", FormatCount(static_cast<double>(job.plan().parameters())));
-  }
+  AddPlanFacts(job.plan(), facts);
   for (const std::string& artifact : job.artifacts()) facts.Add("Artifact", artifact);
   for (const std::string& warning : job.warnings()) facts.Add("Warning", warning);
   std::string text = facts.ToText();

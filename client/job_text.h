@@ -12,6 +12,8 @@ namespace penstock::client {
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
 // Everything about one job: facts, then its spec as YAML.
 std::string JobPage(const v1::Job& job);
+// How a job would run, how fast, and in which memory. `explain`: and what was not chosen, and why.
+std::string PlanPage(const v1::JobPlan& plan, bool explain);
 std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetrics>& points);
 std::string CheckpointsTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints);
 

@@ -39,6 +39,7 @@ int Main(int argc, char** argv) {
   app.footer(std::string(kFooter) + ExitCodeHelp());
   AddSubmit(app, context);
   AddRun(app, context);
+  AddPlan(app, context);
   AddJobs(app, context);
   AddShow(app, context);
   AddWatch(app, context);

@@ -79,6 +79,9 @@ struct DeviceConfig {
   // Of kCuda. The GPU that this process takes, which CUDA_VISIBLE_DEVICES may not hide; not needed
   // for planning.
   std::string uuid = {};
+  // What the driver calls the GPU: steps are predicted by what is known of such a card. Empty: an
+  // H100 is assumed.
+  std::string card = {};
   // Device memory that a plan may take. PlanTraining() needs it; Train() takes what the GPU has
   // free if that is less, or if this is 0.
   int64_t memory_bytes = 0;
@@ -107,6 +110,22 @@ struct TrainConfig {
 // What a job is doing.
 enum class Phase : uint8_t { kData, kImport, kTrain, kEvaluate, kCheckpoint, kExport };
 
+// How fast full steps should be on a machine like this one.
+struct StepPrediction {
+  // Another choice, and what it would change: a policy that was not taken and why, or a setting of
+  // the job and what it would gain.
+  struct Other {
+    std::string words;
+    std::string effect;
+  };
+  double step_seconds = 0;
+  double tokens_per_second = 0;  // padding counted
+  std::string bottleneck;        // "AdamW on the host: 0.93 s of the step exposed, ..."
+  std::string machine;           // the profile: "h100-80gb-pcie5 (measured)"
+  std::vector<Other> runners_up;
+  std::vector<Other> settings;  // only by PlanTraining()
+};
+
 struct MemoryPlanSummary {
   struct Entry {
     std::string name;
@@ -120,7 +139,10 @@ struct MemoryPlanSummary {
   int64_t device_bytes = 0;
   std::vector<Entry> device_classes;
   int64_t locked_bytes = 0;
-  std::string policy;  // how a step runs, for people
+  // How a step runs, and why so; for people.
+  std::string policy;
+  std::string rounding;  // what of it another plan must share to give the same bits
+  StepPrediction prediction;
 };
 
 // Everything about a job that can be known before it runs: reads config.json and the headers
@@ -140,6 +162,7 @@ struct StepRecord {
   double clip_scale = 1;
   double learning_rate = 0;
   double step_seconds = 0;
+  double predicted_step_seconds = 0;  // of a full step; 0 for a shorter one
   StepOutcome outcome = StepOutcome::kApplied;
   std::vector<int64_t> skipped_documents = {};  // of a step that was not applied, at most 64
   std::map<std::string, double> lane_busy_seconds = {};

@@ -1,12 +1,18 @@
-// What a machine can do, as far as the time of a step depends on it. Rates are sustained ones, with
-// the rest of a step going on: a link that shares host memory with the optimizer is slower than
-// one alone.
+// What a machine can do, as far as the time of a step depends on it, and what is known of machines
+// by name. Rates are sustained ones, with the rest of a step going on: a link that shares host
+// memory with the optimizer is slower than one alone.
 #pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "absl/status/statusor.h"
 
 namespace penstock {
 
 struct MachineProfile {
-  double matmul_flops = 0;              // bf16, fp32 accumulation
+  double matmul_flops = 0;              // of the compute type, fp32 accumulation
   double attention_forward_flops = 0;   // causal, at the lengths of documents that are packed
   double attention_backward_flops = 0;  // likewise
   double device_bytes = 0;              // memory-bound kernels, read and written
@@ -16,16 +22,32 @@ struct MachineProfile {
   double op_seconds = 0;                // what an op costs beside its work
 };                                      // all per second, but the last
 
-// One H100 80GB SXM with 16 cores of its host, fitted to the timelines in bench/results/.
-constexpr MachineProfile H100Profile() {
-  return {.matmul_flops = 700e12,
-          .attention_forward_flops = 390e12,
-          .attention_backward_flops = 250e12,
-          .device_bytes = 2.6e12,
-          .copy_in_bytes = 40e9,
-          .copy_out_bytes = 54e9,
-          .adamw_parameters = 5.3e9,
-          .op_seconds = 20e-6};
-}
+enum class ProfileSource : uint8_t {
+  kMeasured,   // fitted to timelines of steps on such a machine
+  kDatasheet,  // a datasheet's peaks times the shares of its own that the measured machine reaches
+  kEstimate,   // a rule of thumb
+};
+const char* ProfileSourceName(ProfileSource source);
+
+struct NamedProfile {
+  std::string_view name;  // "h100-80gb-pcie5"
+  std::string_view card;  // part of what the driver calls the card
+  ProfileSource source = ProfileSource::kMeasured;
+  int64_t device_memory_bytes = 0;  // of the card; 0: it is the host's
+  MachineProfile rates;
+};
+
+// All machines with a GPU, the measured one first.
+std::span<const NamedProfile> MachineProfiles();
+
+// NotFound / SPEC_INVALID with the names there are.
+absl::StatusOr<NamedProfile> FindMachineProfile(std::string_view name);
+
+// Of the machine whose card the driver calls so ("NVIDIA H100 80GB HBM3"). A card that no profile
+// knows, or an empty name, gets the measured machine's rates, as an estimate.
+NamedProfile ProfileOfCard(std::string_view card);
+
+// The CPU backend with so many threads: fp32.
+NamedProfile CpuProfile(int threads);
 
 }  // namespace penstock

@@ -6,6 +6,8 @@ namespace penstock {
 namespace {
 
 constexpr double kFloat = 4;
+// What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
+constexpr double kAdamwBytes = 26;
 
 class Costs {
  public:
@@ -22,7 +24,8 @@ class Costs {
     // Elements that memory-bound kernels read and write, a token: norms, rotation, residuals.
     attention_elements_ = 6 * hidden + 3 * (query + key_value);
     mlp_elements_ = 4 * hidden + 3 * intermediate;
-    tokens_ = static_cast<double>(input.tokens_per_micro_batch);
+    repeats_ = input.micro_batches_per_op;
+    tokens_ = static_cast<double>(input.tokens_per_micro_batch) * repeats_;
     element_ = static_cast<double>(input.element_bytes);
   }
 
@@ -50,7 +53,7 @@ class Costs {
                      2.5 * AttentionFlops() / machine_.attention_backward_flops +
                      Bytes(tokens_ * element_ * 2 * (attention_elements_ + mlp_elements_));
     // Gradient sums: written, and read before that by all but the first micro-batch.
-    const double passes = op.accumulate == Accumulate::kAdd ? 2 : 1;
+    const double passes = 2 * repeats_ - (op.accumulate == Accumulate::kAdd ? 0 : 1);
     seconds += Bytes(Size(op.block) * kFloat * passes);
     if (op.saved != SaveLevel::kAll) seconds += GateUp();
     if (op.saved == SaveLevel::kInput) seconds += AttentionSide();
@@ -60,10 +63,10 @@ class Costs {
     return Bytes(tokens_ * Hidden() * (element_ + 2 * kFloat));
   }
   double operator()(const StoreSaved& op) const {
-    return static_cast<double>(program_.buffer(op.host).bytes) / machine_.copy_out_bytes;
+    return repeats_ * static_cast<double>(program_.buffer(op.host).bytes) / machine_.copy_out_bytes;
   }
   double operator()(const FetchSaved& op) const {
-    return static_cast<double>(program_.buffer(op.host).bytes) / machine_.copy_in_bytes;
+    return repeats_ * static_cast<double>(program_.buffer(op.host).bytes) / machine_.copy_in_bytes;
   }
   double operator()(const RoundGradients& op) const { return Bytes(Size(op.block) * 6); }
   double operator()(const ReduceNorm& op) const { return Bytes(Size(op.block) * GradientBytes()); }
@@ -111,8 +114,33 @@ class Costs {
   const MachineProfile& machine_;
   double attention_matrices_ = 0, gate_up_ = 0, down_ = 0;
   double attention_elements_ = 0, mlp_elements_ = 0;
-  double tokens_ = 0, element_ = 0;
+  double tokens_ = 0, element_ = 0, repeats_ = 1;
 };
+
+// Saved tensors that leave for host memory share its bandwidth with the optimizer where they run
+// at the same time: under the first forward pass, of which AdamW takes a share or all.
+void SlowUpdatesByStores(const StepProgram& program, const MachineProfile& machine, double repeats,
+                         std::vector<double>& seconds) {
+  double forward = 0, update = 0, stored_bytes = 0;
+  bool first_forward = true;
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    const OpBody& body = program.ops[i].body;
+    if (std::holds_alternative<UpdateHost>(body)) update += seconds[i];
+    if (std::holds_alternative<BackwardBlock>(body)) first_forward = false;
+    if (!first_forward) continue;
+    if (std::holds_alternative<ForwardBlock>(body)) forward += seconds[i];
+    if (const auto* store = std::get_if<StoreSaved>(&body)) {
+      stored_bytes += repeats * static_cast<double>(program.buffer(store->host).bytes);
+    }
+  }
+  if (stored_bytes == 0 || update == 0 || program.updates != Updates::kPending) return;
+  const double at_the_same_time = std::min(1.0, update / forward);
+  const double extra =
+      at_the_same_time * stored_bytes / (kAdamwBytes * machine.adamw_parameters * update);
+  for (size_t i = 0; i < seconds.size(); ++i) {
+    if (std::holds_alternative<UpdateHost>(program.ops[i].body)) seconds[i] *= 1 + extra;
+  }
+}
 
 }  // namespace
 
@@ -123,8 +151,10 @@ std::vector<double> OpSeconds(const StepProgram& program, const ModelSpec& spec,
   std::vector<double> seconds;
   seconds.reserve(program.ops.size());
   for (const Op& op : program.ops) {
-    seconds.push_back(machine.op_seconds + std::visit(costs, op.body));
+    const double repeats = op.lane == Lane::kCompute ? input.micro_batches_per_op : 1;
+    seconds.push_back(machine.op_seconds * repeats + std::visit(costs, op.body));
   }
+  SlowUpdatesByStores(program, machine, input.micro_batches_per_op, seconds);
   return seconds;
 }
 

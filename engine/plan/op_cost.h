@@ -4,6 +4,7 @@
 //   matmul    2 T N forward, 4 T N backward, and what the save level recomputes
 //   attention 2 T c q forward (causal: half of the products), 2.5 times that backward
 // and the bytes of memory-bound kernels and of gradient sums, which are read and written as fp32.
+// Copies of weights are in the fit of the optimizer's rate; saved tensors on the host slow it.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +21,9 @@ struct CostInput {
   double mean_document_tokens = 0;
   int64_t head_chunk_rows = 0;
   int64_t element_bytes = 2;
+  // How many micro-batches of the step each of the program stands for: a search makes a few do
+  // for many.
+  double micro_batches_per_op = 1;
 };
 
 // Seconds of every op of the program.

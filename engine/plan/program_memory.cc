@@ -18,6 +18,10 @@ constexpr int64_t kTensorAlignment = 256;  // what kernels want
 // leaves or arrives, one is free for the next.
 constexpr int32_t kPassingBuffers = 3;
 
+// By SavedPart.
+constexpr const char* kHostNames[] = {"host_x", "host_attention", "host_mlp"};
+constexpr const char* kExtraNames[] = {"extra0_", "extra1_", "extra2_"};
+
 }  // namespace
 
 ProgramMemory::ProgramMemory(const ModelSpec& spec, const ModelLayout& layout, const Policy& policy,
@@ -56,11 +60,18 @@ BufferId ProgramMemory::Allocate(std::string name, BufferClass buffer_class, int
   return id;
 }
 
-BufferId ProgramMemory::AllocateOnce(const std::string& name, BufferClass buffer_class,
-                                     int64_t bytes, Arena arena) {
-  const auto [entry, fresh] = by_name_.try_emplace(name, kNoBuffer);
-  if (fresh) entry->second = Allocate(name, buffer_class, bytes, arena);
+BufferId ProgramMemory::AllocateOnce(const Key& key, BufferClass buffer_class, int64_t bytes,
+                                     Arena arena) {
+  const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
+  if (fresh) entry->second = Allocate(NameOf(key), buffer_class, bytes, arena);
   return entry->second;
+}
+
+std::string ProgramMemory::NameOf(const Key& key) {
+  std::string name(key.what);
+  if (key.index >= 0) absl::StrAppend(&name, key.index);
+  if (key.slot >= 0) absl::StrAppend(&name, "[", key.slot, "]");
+  return name;
 }
 
 std::string ProgramMemory::Name(int64_t block) const {
@@ -139,7 +150,7 @@ void ProgramMemory::AllocateBackward() {
   for (int64_t block = 1; block <= spec_.num_layers; ++block) {
     if (blocks_[block].sums != kNoBuffer) continue;
     // Two, so that one leaves for the host while the next layer's is summed.
-    blocks_[block].sums = AllocateOnce(absl::StrCat("d_layer_slot", block % 2),
+    blocks_[block].sums = AllocateOnce({"d_layer_slot", static_cast<int32_t>(block % 2)},
                                        BufferClass::kGradient, layout_.max_decoder_block_size * 4);
   }
   for (BlockBuffers& buffers : blocks_) {
@@ -180,11 +191,11 @@ BufferId ProgramMemory::InSums(SavedPart part, int32_t block) {
     const int64_t bytes = PartBytes(before, level);
     if (offset + bytes > sums.bytes) return kNoBuffer;
     if (before == part) {
-      const std::string name = absl::StrCat("extra", static_cast<int>(part), "_", block);
-      const auto [entry, fresh] = by_name_.try_emplace(name, kNoBuffer);
+      const Key key = {kExtraNames[static_cast<int>(part)], block};
+      const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
       if (fresh) {
         entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
-        program_.buffers.push_back({name, BufferClass::kSaved, sums.offset + offset, bytes});
+        program_.buffers.push_back({NameOf(key), BufferClass::kSaved, sums.offset + offset, bytes});
       }
       return entry->second;
     }
@@ -199,16 +210,13 @@ BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
     if (const BufferId id = InSums(SavedPart::kInput, block); id != kNoBuffer) return id;
   }
   // What does not stay passes through a few buffers that take turns.
-  int32_t key = block;
-  std::string name = "x";
+  Key key = {"x", block, mb};
   if (!keep) {
-    key = block % 2;
+    key.index = block % 2;
   } else if (SavedOnHost(block)) {
-    key = block % kPassingBuffers;
-    name = "passing_x";
+    key = {"passing_x", block % kPassingBuffers, mb};
   }
-  return AllocateOnce(absl::StrCat(name, key, "[", mb, "]"), BufferClass::kActivation,
-                      PartBytes(SavedPart::kInput, SaveLevel::kAll));
+  return AllocateOnce(key, BufferClass::kActivation, PartBytes(SavedPart::kInput, SaveLevel::kAll));
 }
 
 BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
@@ -216,40 +224,37 @@ BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep)
   const int64_t bytes = PartBytes(SavedPart::kAttention, saving.level);
   const int32_t mb = Slot(micro_batch);
   if (!keep || saving.level == SaveLevel::kInput) {
-    return AllocateOnce("attention_shared", BufferClass::kScratch, bytes);
+    return AllocateOnce({"attention_shared"}, BufferClass::kScratch, bytes);
   }
   if (IsExtra(micro_batch)) {
     if (const BufferId id = InSums(SavedPart::kAttention, block); id != kNoBuffer) return id;
   }
   if (SavedOnHost(block)) {
     const int32_t visit = block * slots_in_flight() + mb;
-    return AllocateOnce(absl::StrCat("passing_attention", visit % kPassingBuffers),
-                        BufferClass::kSaved, bytes);
+    return AllocateOnce({"passing_attention", visit % kPassingBuffers}, BufferClass::kSaved, bytes);
   }
-  return AllocateOnce(absl::StrCat("attention", block, "[", mb, "]"), BufferClass::kSaved, bytes);
+  return AllocateOnce({"attention", block, mb}, BufferClass::kSaved, bytes);
 }
 
 BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
   const SaveLevel level = keep ? policy_.SavingOf(block - 1).level : SaveLevel::kInput;
   const int64_t bytes = PartBytes(SavedPart::kMlp, level);
   const int32_t mb = Slot(micro_batch);
-  if (level != SaveLevel::kAll) return AllocateOnce("mlp_shared", BufferClass::kScratch, bytes);
+  if (level != SaveLevel::kAll) return AllocateOnce({"mlp_shared"}, BufferClass::kScratch, bytes);
   if (IsExtra(micro_batch)) {
     if (const BufferId id = InSums(SavedPart::kMlp, block); id != kNoBuffer) return id;
   }
   if (SavedOnHost(block)) {
     const int32_t visit = block * slots_in_flight() + mb;
-    return AllocateOnce(absl::StrCat("passing_mlp", visit % kPassingBuffers), BufferClass::kSaved,
-                        bytes);
+    return AllocateOnce({"passing_mlp", visit % kPassingBuffers}, BufferClass::kSaved, bytes);
   }
-  return AllocateOnce(absl::StrCat("mlp", block, "[", mb, "]"), BufferClass::kSaved, bytes);
+  return AllocateOnce({"mlp", block, mb}, BufferClass::kSaved, bytes);
 }
 
 BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batch) {
-  const char* names[] = {"x", "attention", "mlp"};
-  return AllocateOnce(
-      absl::StrCat("host_", names[static_cast<int>(part)], block, "[", Slot(micro_batch), "]"),
-      BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level), Arena::kHost);
+  return AllocateOnce({kHostNames[static_cast<int>(part)], block, Slot(micro_batch)},
+                      BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level),
+                      Arena::kHost);
 }
 
 absl::Status ProgramMemory::Finish() {

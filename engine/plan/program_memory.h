@@ -2,10 +2,11 @@
 // comes first, so that all programs of one policy and shape have it at the same place.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <string>
-#include <tuple>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -75,7 +76,14 @@ class ProgramMemory {
   BufferId InSums(SavedPart part, int32_t block);
   BufferId Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
                     Arena arena = Arena::kDevice);
-  BufferId AllocateOnce(const std::string& name, BufferClass buffer_class, int64_t bytes,
+  // What a buffer is called, which is made into text once: "mlp", 3, 1 is mlp3[1].
+  struct Key {
+    std::string_view what;
+    int32_t index = -1, slot = -1;  // -1: not part of the name
+    auto operator<=>(const Key&) const = default;
+  };
+  static std::string NameOf(const Key& key);
+  BufferId AllocateOnce(const Key& key, BufferClass buffer_class, int64_t bytes,
                         Arena arena = Arena::kDevice);
   absl::Status OverBudget() const;
 
@@ -88,7 +96,7 @@ class ProgramMemory {
   std::vector<BlockBuffers> blocks_;
   std::vector<BufferId> slots_, d_;
   BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
-  std::map<std::string, BufferId> by_name_;
+  std::map<Key, BufferId> by_key_;
   int64_t end_ = 0, host_end_ = 0;
 };
 

@@ -30,28 +30,13 @@ class ProgramBuilder {
   }
 
   absl::StatusOr<StepProgram> Train() {
-    const bool pending = policy_.update_time == UpdateTime::kNextStep;
-    program_.updates = pending ? Updates::kPending : Updates::kThisStep;
-    memory_.AllocateHeld();
-    memory_.AllocateHeldGradients();
-    memory_.AllocateForward();
-    memory_.AllocateBackward();
-    Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
-    if (pending) EmitUpdates();
-    int32_t rounds = 0;
-    for (int32_t mb = 0; mb < shape_.micro_batches; mb += memory_.RoundSize(mb)) ++rounds;
-    PlanSlots(rounds, /*both_ways=*/true);
-    for (first_ = 0; first_ < shape_.micro_batches; first_ = end_) {
-      end_ = first_ + memory_.RoundSize(first_);
-      Forward(/*keep=*/true);
-      HeadBackward();
-      for (int32_t block = last_layer_; block >= 1; --block) Backward(BlockId{block});
-      EmbeddingBackward();
-    }
-    Emit(Lane::kHost, ClipScale{});
-    if (!pending) EmitUpdates();
-    Hold(program_.leaves, pending ? Holding::kPendingUpdate : Holding::kState);
+    EmitTrain();
     return Finish();
+  }
+  absl::StatusOr<StepProgram> Draft() {
+    EmitTrain();
+    PENSTOCK_RETURN_IF_ERROR(memory_.Finish());
+    return std::move(program_);
   }
 
   absl::StatusOr<StepProgram> Evaluation() {
@@ -101,6 +86,30 @@ class ProgramBuilder {
   }
 
  private:
+  void EmitTrain() {
+    const bool pending = policy_.update_time == UpdateTime::kNextStep;
+    program_.updates = pending ? Updates::kPending : Updates::kThisStep;
+    memory_.AllocateHeld();
+    memory_.AllocateHeldGradients();
+    memory_.AllocateForward();
+    memory_.AllocateBackward();
+    Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
+    if (pending) EmitUpdates();
+    int32_t rounds = 0;
+    for (int32_t mb = 0; mb < shape_.micro_batches; mb += memory_.RoundSize(mb)) ++rounds;
+    PlanSlots(rounds, /*both_ways=*/true);
+    for (first_ = 0; first_ < shape_.micro_batches; first_ = end_) {
+      end_ = first_ + memory_.RoundSize(first_);
+      Forward(/*keep=*/true);
+      HeadBackward();
+      for (int32_t block = last_layer_; block >= 1; --block) Backward(BlockId{block});
+      EmbeddingBackward();
+    }
+    Emit(Lane::kHost, ClipScale{});
+    if (!pending) EmitUpdates();
+    Hold(program_.leaves, pending ? Holding::kPendingUpdate : Holding::kState);
+  }
+
   template <typename Visit>
   void ForEachBlock(Visit visit) const {
     for (int32_t block = 0; block < program_.num_blocks; ++block) visit(BlockId{block});
@@ -366,6 +375,12 @@ absl::StatusOr<StepProgram> BuildTrainProgram(const ModelSpec& spec, const Model
                                               const Policy& policy, const ProgramShape& shape) {
   PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
   return ProgramBuilder(spec, layout, policy, shape).Train();
+}
+
+absl::StatusOr<StepProgram> DraftTrainProgram(const ModelSpec& spec, const ModelLayout& layout,
+                                              const Policy& policy, const ProgramShape& shape) {
+  PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
+  return ProgramBuilder(spec, layout, policy, shape).Draft();
 }
 
 absl::StatusOr<StepProgram> BuildEvaluationProgram(const ModelSpec& spec, const ModelLayout& layout,

@@ -38,6 +38,11 @@ struct ProgramShape {
 absl::StatusOr<StepProgram> BuildTrainProgram(const ModelSpec& spec, const ModelLayout& layout,
                                               const Policy& policy, const ProgramShape& shape);
 
+// The same ops and buffers, neither ordered (DeriveOrder) nor verified: for a search that builds
+// many programs and runs none.
+absl::StatusOr<StepProgram> DraftTrainProgram(const ModelSpec& spec, const ModelLayout& layout,
+                                              const Policy& policy, const ProgramShape& shape);
+
 // Forward and loss only, over the micro-batches of `shape`; changes nothing on the host.
 absl::StatusOr<StepProgram> BuildEvaluationProgram(const ModelSpec& spec, const ModelLayout& layout,
                                                    const Policy& policy, const ProgramShape& shape);

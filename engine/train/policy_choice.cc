@@ -1,12 +1,8 @@
 #include "engine/train/policy_choice.h"
 
 #include <algorithm>
-#include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "engine/base/status.h"
-#include "engine/base/units.h"
 
 namespace penstock {
 namespace {
@@ -19,104 +15,58 @@ struct ChunkLimits {
 constexpr ChunkLimits kCpuChunk = {int64_t{64} << 20, 16, 1024};
 constexpr ChunkLimits kCudaChunk = {int64_t{256} << 20, 256, 4096};
 // Micro-batches of up to as many tokens have their MLP in one piece.
-constexpr int64_t kMlpChunkRows = 16384;
+constexpr int64_t kMlpChunkRows = 8192;
 
-struct Candidate {
-  Policy policy;
-  std::string words;
-};
+bool OnCuda(const TrainConfig& config) { return config.device.backend == ComputeBackend::kCuda; }
 
-const char* SavedWords(SaveLevel level) {
-  switch (level) {
-    case SaveLevel::kAll:
-      return "all saved";
-    case SaveLevel::kAttention:
-      return "attention saved";
-    case SaveLevel::kInput:
-      return "inputs saved";
-  }
-  return "?";
-}
-
-int64_t HeadChunkRows(const ChunkLimits& limits, const PolicyChoiceArgs& args) {
-  return std::clamp(limits.logits_bytes / (args.spec.vocab_size * args.shape.element_bytes),
-                    limits.min_rows, limits.max_rows);
-}
-
-std::vector<Candidate> CpuCandidates(const PolicyChoiceArgs& args) {
-  return {
-      {{.saving = {.level = args.save_level}, .head_chunk_rows = HeadChunkRows(kCpuChunk, args)},
-       absl::StrCat("streamed, ", SavedWords(args.save_level))}};
-}
-
-std::vector<Candidate> CudaCandidates(const PolicyChoiceArgs& args) {
-  const Policy base{
-      .saving = {.level = args.save_level},
-      .head_chunk_rows = HeadChunkRows(kCudaChunk, args),
-      .mlp_chunk_rows = args.shape.tokens_per_micro_batch > kMlpChunkRows ? kMlpChunkRows : 0,
-      .gradient_type = GradientType::kBfloat16};
-  const auto resident = [&](BlockPlacement placement, UpdateTime update_time) {
-    Policy policy = base;
-    policy.micro_batches_per_round = 1;
-    policy.update_time = update_time;
-    policy.placements.assign(args.layout.blocks.size(), placement);
-    return policy;
-  };
-  const auto streamed = [&](Saving saving) {
-    Policy policy = base;
-    policy.saving = saving;
-    policy.update_time = UpdateTime::kNextStep;
-    return policy;
-  };
-  const char* saved = SavedWords(args.save_level);
-  std::vector<Candidate> candidates = {
-      {resident({.weights = true, .gradients = true, .state = true}, UpdateTime::kEndOfStep),
-       absl::StrCat("resident, ", saved)},
-      {resident({.weights = true, .gradients = true}, UpdateTime::kNextStep),
-       absl::StrCat("resident but for the optimizer state, ", saved)}};
-  for (SaveLevel level : {SaveLevel::kAll, SaveLevel::kAttention, SaveLevel::kInput}) {
-    if (level < args.save_level) continue;
-    candidates.push_back({streamed({level}), absl::StrCat("streamed, ", SavedWords(level))});
-  }
-  candidates.push_back(
-      {streamed({SaveLevel::kInput, SavePlace::kHost}), "streamed, inputs saved in host memory"});
-  return candidates;
-}
-
-absl::StatusOr<PolicyChoice> Build(const PolicyChoiceArgs& args, Candidate candidate) {
-  PolicyChoice choice{.policy = std::move(candidate.policy), .words = std::move(candidate.words)};
-  PENSTOCK_ASSIGN_OR_RETURN(choice.train,
-                            BuildTrainProgram(args.spec, args.layout, choice.policy, args.shape));
-  ProgramShape shape = args.shape;
-  shape.micro_batches = 1;
-  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram evaluation,
-                            BuildEvaluationProgram(args.spec, args.layout, choice.policy, shape));
-  choice.arena_bytes = std::max(choice.train.arena_bytes, evaluation.arena_bytes);
-  choice.host_arena_bytes = std::max(choice.train.host_arena_bytes, evaluation.host_arena_bytes);
-  return choice;
-}
-
-absl::Status NoneFits(const PolicyChoice& least, int64_t budget_bytes) {
-  return Error(
-      absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
-      absl::StrCat("a step needs at least ", FormatBytes(least.arena_bytes), " of device memory (",
-                   least.words, "), ", FormatBytes(budget_bytes), " usable (what the GPU has less ",
-                   FormatBytes(kDeviceReserveBytes), " for CUDA, or limits.device_memory_bytes)"),
-      {{"needed_bytes", absl::StrCat(least.arena_bytes)},
-       {"usable_bytes", absl::StrCat(budget_bytes)},
-       {"limit_source", "device memory"}});
+Policy FixedChoices(const PolicyChoiceArgs& args) {
+  const bool cuda = OnCuda(args.config);
+  const ChunkLimits& limits = cuda ? kCudaChunk : kCpuChunk;
+  const int64_t row_bytes = args.spec.vocab_size * args.shape.element_bytes;
+  const bool chunks = cuda && args.shape.tokens_per_micro_batch > kMlpChunkRows;
+  return {.head_chunk_rows =
+              std::clamp(limits.logits_bytes / row_bytes, limits.min_rows, limits.max_rows),
+          .mlp_chunk_rows = chunks ? kMlpChunkRows : 0,
+          .gradient_type = cuda ? GradientType::kBfloat16 : GradientType::kFloat32};
 }
 
 }  // namespace
 
-absl::StatusOr<PolicyChoice> ChoosePolicy(const PolicyChoiceArgs& args) {
-  PolicyChoice choice;
-  for (Candidate& candidate :
-       args.backend == ComputeBackend::kCuda ? CudaCandidates(args) : CpuCandidates(args)) {
-    PENSTOCK_ASSIGN_OR_RETURN(choice, Build(args, std::move(candidate)));
-    if (choice.arena_bytes <= args.budget_bytes) return choice;
+NamedProfile ProfileOf(const TrainConfig& config, int threads) {
+  return OnCuda(config) ? ProfileOfCard(config.device.card) : CpuProfile(threads);
+}
+
+absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
+  const bool cuda = OnCuda(args.config);
+  return ChoosePolicy(
+      {.spec = args.spec,
+       .layout = args.layout,
+       .shape = args.shape,
+       .base = FixedChoices(args),
+       .save_at_most = args.config.batch.save_level,
+       .space = cuda ? SearchSpace::kEverything : SearchSpace::kSavingOnly,
+       // How long documents are is not known before the data is read: rows are full of one.
+       .mean_document_tokens = static_cast<double>(args.config.batch.sequence_length),
+       .machine = ProfileOf(args.config, args.threads).rates,
+       .device_bytes = args.device_bytes,
+       .host_bytes = args.host_bytes});
+}
+
+std::string RoundingWords(const TrainConfig& config, const ModelSpec& spec, const Policy& policy) {
+  std::string words = absl::StrCat(
+      "micro-batches of ", config.batch.micro_batch_tokens, " tokens, logits by ",
+      policy.head_chunk_rows, " rows, MLP ",
+      policy.mlp_chunk_rows > 0 ? absl::StrCat("by ", policy.mlp_chunk_rows, " rows")
+                                : std::string("in one piece"),
+      ", gradients ", policy.gradient_type == GradientType::kBfloat16 ? "bfloat16" : "float32");
+  if (spec.tied()) {
+    absl::StrAppend(&words, ", tied head: rounds of ",
+                    policy.micro_batches_per_round > 0
+                        ? absl::StrCat(policy.micro_batches_per_round,
+                                       policy.extra_in_first_round ? " and an extra" : "")
+                        : std::string("all micro-batches"));
   }
-  return NoneFits(choice, args.budget_bytes);
+  return words;
 }
 
 }  // namespace penstock

@@ -1,15 +1,9 @@
-// Which policy a job gets: the first of a short list of hand-written ones whose programs fit the
-// device.
+// The policy of a job's steps: what changes rounding, which is fixed by the model and the batch,
+// and the rest, which a search (engine/plan/search.h) chooses inside the memory there is.
 //
-// On a GPU the list goes from the least traffic to the least device memory:
-//   1. everything resident: weights, gradients and optimizer state, micro-batch by micro-batch
-//   2. the same but for the state, which the host updates under the next step's forward pass
-//   3. streamed, all micro-batches at a layer before the next, with as much saved as fits
-//   4. the same with each layer's input saved in host memory
-// All of them give the same bits, but for a tied head: rounds change the order in which its
-// gradient and the embedding's are summed. On a given device a job has one answer, and a device
-// with exactly the bytes of that answer gives it again. On the CPU, where the device is host memory
-// as well, there is one policy: streamed, saving what the job says.
+// Of what the search chooses only the rounds can change a bit, and only in a model whose head is
+// tied to its embedding. On a given machine a job has one answer, and a machine with exactly the
+// bytes of that answer gives it again.
 #pragma once
 
 #include <cstdint>
@@ -17,29 +11,27 @@
 
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
-#include "engine/plan/train_program.h"
+#include "engine/plan/search.h"
 
 namespace penstock {
 
 struct PolicyChoiceArgs {
-  ComputeBackend backend = ComputeBackend::kCpu;
+  const TrainConfig& config;
   const ModelSpec& spec;
   const ModelLayout& layout;
-  ProgramShape shape;                      // of a full step, without a budget
-  SaveLevel save_level = SaveLevel::kAll;  // on a GPU: what is saved at most
-  int64_t budget_bytes = INT64_MAX;        // for the device arena; on the CPU unlimited
+  ProgramShape shape;        // of a full step, without a budget
+  int threads = 1;           // of the CPU backend
+  int64_t device_bytes = 0;  // for the device arena; on the CPU, where it is the host's, likewise
+  int64_t host_bytes = 0;    // for saved tensors on the host; on the CPU not used
 };
 
-struct PolicyChoice {
-  Policy policy;
-  std::string words;        // "streamed, all saved"
-  int64_t arena_bytes = 0;  // of its largest program; likewise host_arena_bytes
-  int64_t host_arena_bytes = 0;
-  StepProgram train = {};  // of a full step
-};
+// Errors as ChoosePolicy() of engine/plan/search.h.
+absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args);
 
-// ResourceExhausted / DEVICE_MEMORY_INSUFFICIENT with needed_bytes (of the last of the list) and
-// usable_bytes, if none fits.
-absl::StatusOr<PolicyChoice> ChoosePolicy(const PolicyChoiceArgs& args);
+// The profile that the job's step is predicted with.
+NamedProfile ProfileOf(const TrainConfig& config, int threads);
+
+// What of the plan changes rounding, in words: another plan with the same gives the same bits.
+std::string RoundingWords(const TrainConfig& config, const ModelSpec& spec, const Policy& policy);
 
 }  // namespace penstock

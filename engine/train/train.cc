@@ -75,10 +75,11 @@ class TrainRun {
         plan_, MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_)));
     observer_.OnLog(absl::StrFormat(
         "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step, %s; %d "
-        "threads; host memory %s; device memory %s",
+        "threads; host memory %s; device memory %s; a step should take %.3g s (%s)",
         model_.spec.family, model_.layout.parameter_count, model_.spec.num_layers,
         plan_.micro_batches, config_.batch.micro_batch_tokens, plan_.memory.policy, plan_.threads,
-        FormatBytes(plan_.memory.host_peak_bytes), FormatBytes(plan_.memory.device_bytes)));
+        FormatBytes(plan_.memory.host_peak_bytes), FormatBytes(plan_.memory.device_bytes),
+        plan_.memory.prediction.step_seconds, plan_.memory.prediction.machine));
     return absl::OkStatus();
   }
 
@@ -89,6 +90,12 @@ class TrainRun {
     int64_t& limit = config_.device.memory_bytes;
     const int64_t usable = std::max<int64_t>(1, free_bytes - kLibraryBytes);
     limit = limit > 0 ? std::min(limit, usable) : usable;
+    for (const GpuDevice& device : ListGpuDevices()) {
+      if (config_.device.uuid.empty() || device.uuid == config_.device.uuid) {
+        config_.device.card = device.name;
+        break;
+      }
+    }
     return absl::OkStatus();
   }
 
@@ -140,7 +147,8 @@ class TrainRun {
       }
       observer_.OnPhase(Phase::kTrain,
                         static_cast<double>(steps_done_) / static_cast<double>(total));
-      PENSTOCK_ASSIGN_OR_RETURN(const StepRecord record, trainer_->Step(steps_done_));
+      PENSTOCK_ASSIGN_OR_RETURN(StepRecord record, trainer_->Step(steps_done_));
+      ComparePrediction(record);
       steps_done_ = record.step;
       tokens_done_ += record.real_tokens;
       loss_ = record.loss;
@@ -153,6 +161,24 @@ class TrainRun {
       }
     }
     return absl::OkStatus();
+  }
+
+  // Says once, after the first steps, by how much steps miss what was predicted for them.
+  void ComparePrediction(StepRecord& record) {
+    constexpr int64_t kWarmUpSteps = 2, kCompared = 8;
+    constexpr double kDrift = 0.1;
+    if (!trainer_->IsFullStep(record.step - 1)) return;
+    record.predicted_step_seconds = plan_.memory.prediction.step_seconds;
+    if (record.step <= kWarmUpSteps || compared_steps_ == kCompared) return;
+    compared_seconds_ += record.step_seconds;
+    if (++compared_steps_ < kCompared) return;
+    const double mean = compared_seconds_ / static_cast<double>(kCompared);
+    const double drift = mean / record.predicted_step_seconds - 1;
+    if (std::abs(drift) <= kDrift) return;
+    observer_.OnLog(absl::StrFormat(
+        "steps take %.4g s, %.0f%% %s than the %.4g s predicted from the machine profile %s", mean,
+        100 * std::abs(drift), drift > 0 ? "more" : "less", record.predicted_step_seconds,
+        plan_.memory.prediction.machine));
   }
 
   // The weights are as good as before the streak, so they are saved before the job fails.
@@ -277,6 +303,8 @@ class TrainRun {
   int64_t steps_done_ = 0;
   int64_t tokens_done_ = 0;
   int64_t nonfinite_streak_ = 0;
+  int64_t compared_steps_ = 0;  // with their prediction
+  double compared_seconds_ = 0;
   double loss_ = 0;
   std::set<int64_t> saved_steps_;
 };

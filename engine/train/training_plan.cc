@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/data/batch.h"
@@ -103,7 +104,12 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
       {"host gradients", whole - with_state}};
   std::vector<MemoryPlanSummary::Entry> train = store;
   if (!cuda) {
-    for (auto& entry : ArenaEntries(program, plan.policy)) train.push_back(std::move(entry));
+    int64_t unaligned = 0;
+    for (auto& entry : ArenaEntries(program, plan.policy)) {
+      unaligned += entry.bytes;
+      train.push_back(std::move(entry));
+    }
+    train.push_back({"between buffers", program.arena_bytes - unaligned});
   }
   if (plan.executor.host_arena_bytes > 0) {
     train.push_back({"saved tensors", plan.executor.host_arena_bytes});
@@ -162,23 +168,35 @@ absl::Status CheckBatchBounds(const BatchConfig& batch, const ModelSpec& spec) {
                {{"field", "batch.tokens_per_step"}});
 }
 
-PolicyChoiceArgs ChoiceArgs(const TrainConfig& config, const ModelInput& model,
-                            const TrainingPlan& plan) {
-  PolicyChoiceArgs args{.backend = config.device.backend,
-                        .spec = model.spec,
-                        .layout = model.layout,
-                        .shape = plan.shape,
-                        .save_level = config.batch.save_level};
-  if (OnCuda(config)) {
-    args.budget_bytes = std::max<int64_t>(
-        0, config.device.memory_bytes - RopeTableBytes(model.spec, config.batch.sequence_length));
+// What the host has to hold beside a program's arenas, in the phases in which there are any.
+int64_t HostBytesBesideArenas(const TrainConfig& config, const ModelInput& model,
+                              const TrainingPlan& plan, int64_t data_bytes) {
+  const MemoryPlanSummary rest = Summarize(config, model, plan, StepProgram{}, data_bytes);
+  int64_t bytes = 0;
+  for (const auto& [phase, phase_bytes] : rest.phase_bytes) {
+    if (phase != Phase::kData && phase != Phase::kImport) bytes = std::max(bytes, phase_bytes);
   }
-  return args;
+  return bytes;
 }
 
-// A plan within the device's memory; the host's is the caller's to check.
-absl::StatusOr<TrainingPlan> PlanOnDevice(const TrainConfig& config, const ModelInput& model,
-                                          int64_t data_bytes) {
+StepPrediction Predict(const TrainConfig& config, const SearchResult& found, int threads) {
+  const NamedProfile profile = ProfileOf(config, threads);
+  StepPrediction prediction{.step_seconds = found.best.step_seconds,
+                            .tokens_per_second = static_cast<double>(config.batch.tokens_per_step) /
+                                                 found.best.step_seconds,
+                            .bottleneck = BindingResource(found.best),
+                            .machine = absl::StrCat(std::string(profile.name), " (",
+                                                    ProfileSourceName(profile.source), ")"),
+                            .runners_up = {},
+                            .settings = {}};
+  for (const RunnerUp& other : found.runners_up) {
+    prediction.runners_up.push_back({other.words, other.why});
+  }
+  return prediction;
+}
+
+// All but the policy.
+TrainingPlan Outline(const TrainConfig& config, const ModelInput& model) {
   const BatchConfig& batch = config.batch;
   TrainingPlan plan;
   plan.rows_per_micro_batch = batch.micro_batch_tokens / batch.sequence_length;
@@ -191,84 +209,109 @@ absl::StatusOr<TrainingPlan> PlanOnDevice(const TrainConfig& config, const Model
                     OnCuda(config) ? CudaKernelScratchBytes(model.spec, batch.micro_batch_tokens)
                                    : CpuKernelScratchBytes(plan.threads),
                 .arena_budget_bytes = 0};
-  PENSTOCK_ASSIGN_OR_RETURN(const PolicyChoice choice,
-                            ChoosePolicy(ChoiceArgs(config, model, plan)));
-  plan.policy = choice.policy;
   plan.gradients = OnCuda(config) ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
   plan.executor = {.tokens_per_micro_batch = batch.micro_batch_tokens,
                    .max_positions = batch.sequence_length,
-                   .head_chunk_rows = plan.policy.head_chunk_rows,
-                   .mlp_chunk_rows = plan.policy.mlp_chunk_rows,
-                   .arena_bytes = choice.arena_bytes,
-                   .host_arena_bytes = choice.host_arena_bytes,
                    .threads = plan.threads};
-  plan.memory = Summarize(config, model, plan, choice.train, data_bytes);
-  plan.memory.policy = choice.words;
   return plan;
 }
 
-// The gentlest change of the batch that fits, in words; empty if none does.
+// The fastest plan within the device's memory and so much of the host's, of which saved tensors
+// take what the rest of the job leaves. A job whose rest is more than that gets a plan all the
+// same: the caller refuses it, with the plan's numbers.
+absl::StatusOr<TrainingPlan> PlanWithin(const TrainConfig& config, const ModelInput& model,
+                                        int64_t data_bytes, int64_t host_bytes) {
+  TrainingPlan plan = Outline(config, model);
+  const int64_t left =
+      std::max<int64_t>(0, host_bytes - HostBytesBesideArenas(config, model, plan, data_bytes));
+  const int64_t of_device = std::max<int64_t>(
+      0, config.device.memory_bytes - RopeTableBytes(model.spec, config.batch.sequence_length));
+  PENSTOCK_ASSIGN_OR_RETURN(const SearchResult found,
+                            ChoosePolicyOf({.config = config,
+                                            .spec = model.spec,
+                                            .layout = model.layout,
+                                            .shape = plan.shape,
+                                            .threads = plan.threads,
+                                            .device_bytes = OnCuda(config) ? of_device : left,
+                                            .host_bytes = left}));
+  plan.policy = found.best.policy;
+  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram program,
+                            TrainProgram(model, plan, plan.micro_batches));
+  plan.executor.head_chunk_rows = plan.policy.head_chunk_rows;
+  plan.executor.mlp_chunk_rows = plan.policy.mlp_chunk_rows;
+  plan.executor.arena_bytes = program.arena_bytes;
+  plan.executor.host_arena_bytes = program.host_arena_bytes;
+  plan.memory = Summarize(config, model, plan, program, data_bytes);
+  plan.memory.policy = found.best.words;
+  plan.memory.rounding = RoundingWords(config, model.spec, plan.policy);
+  plan.memory.prediction = Predict(config, found, plan.threads);
+  return plan;
+}
+
+// On the CPU the search runs out of host memory; the job is then judged by its smallest plan.
+absl::StatusOr<TrainingPlan> PlanOrLeast(const TrainConfig& config, const ModelInput& model,
+                                         int64_t data_bytes, int64_t host_bytes) {
+  absl::StatusOr<TrainingPlan> plan = PlanWithin(config, model, data_bytes, host_bytes);
+  if (OnCuda(config) || ReasonOf(plan.status()) != reason::kDeviceMemoryInsufficient) return plan;
+  TrainConfig least = config;
+  least.batch.save_level = SaveLevel::kInput;
+  return PlanWithin(least, model, data_bytes, INT64_MAX);
+}
+
+// A change of the batch that fits, in words; empty if none does.
 std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
                        int64_t usable_bytes) {
-  struct Change {
-    SaveLevel level;
-    int64_t micro_batch_tokens;
-    const char* words;
-  };
-  const int64_t one_row = config.batch.sequence_length;
-  const Change changes[] = {
-      {SaveLevel::kAttention, config.batch.micro_batch_tokens,
-       "batch.activation_checkpointing: save_attention"},
-      {SaveLevel::kInput, config.batch.micro_batch_tokens,
-       "batch.activation_checkpointing: save_input"},
-      {SaveLevel::kInput, one_row,
-       "batch.activation_checkpointing: save_input with micro-batches of one row"}};
-  for (const Change& change : changes) {
-    TrainConfig changed = config;
-    changed.batch.save_level = change.level;
-    changed.batch.micro_batch_tokens = change.micro_batch_tokens;
-    const auto plan = PlanOnDevice(changed, model, data_bytes);
-    if (plan.ok() && plan->memory.host_peak_bytes <= usable_bytes) return change.words;
-  }
-  return "";
+  TrainConfig changed = config;
+  changed.batch.micro_batch_tokens = config.batch.sequence_length;
+  if (!CheckBatchBounds(changed.batch, model.spec).ok()) return "";
+  const auto plan = PlanOrLeast(changed, model, data_bytes, usable_bytes);
+  if (!plan.ok() || plan->memory.host_peak_bytes > usable_bytes) return "";
+  return absl::StrCat("batch.micro_batch_tokens: ", changed.batch.micro_batch_tokens);
 }
 
 // The largest micro-batch below the job's that fits the device; 0 if none does.
-int64_t SmallerMicroBatch(const TrainConfig& config, const ModelInput& model, int64_t data_bytes) {
+int64_t SmallerMicroBatch(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
+                          int64_t host_bytes) {
   const BatchConfig& batch = config.batch;
   for (int64_t rows = batch.micro_batch_tokens / batch.sequence_length / 2; rows >= 1; --rows) {
     TrainConfig changed = config;
     changed.batch.micro_batch_tokens = rows * batch.sequence_length;
     if (batch.tokens_per_step % changed.batch.micro_batch_tokens != 0) continue;
     if (!CheckBatchBounds(changed.batch, model.spec).ok()) return 0;
-    if (PlanOnDevice(changed, model, data_bytes).ok()) return changed.batch.micro_batch_tokens;
+    if (PlanWithin(changed, model, data_bytes, host_bytes).ok())
+      return changed.batch.micro_batch_tokens;
   }
   return 0;
 }
 
 // What the job needs with micro-batches of one row, for jobs that do not fit even so.
-std::string LeastNeeded(const TrainConfig& config, const ModelInput& model, int64_t data_bytes) {
+std::string LeastNeeded(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
+                        int64_t host_bytes) {
   TrainConfig changed = config;
   changed.batch.micro_batch_tokens = config.batch.sequence_length;
   if (!CheckBatchBounds(changed.batch, model.spec).ok()) return "";
-  ErrorMetadata metadata = MetadataOf(PlanOnDevice(changed, model, data_bytes).status());
+  ErrorMetadata metadata = MetadataOf(PlanWithin(changed, model, data_bytes, host_bytes).status());
   int64_t bytes = 0;
   if (!absl::SimpleAtoi(metadata["needed_bytes"], &bytes)) return "";
   return absl::StrCat(" (one row needs ", FormatBytes(bytes), ")");
 }
 
 absl::Status TooLargeForDevice(const absl::Status& status, const TrainConfig& config,
-                               const ModelInput& model, int64_t data_bytes) {
+                               const ModelInput& model, int64_t data_bytes, int64_t host_bytes) {
   ErrorMetadata metadata = MetadataOf(status);
   metadata["field"] = "batch.micro_batch_tokens";
-  const int64_t fitting = SmallerMicroBatch(config, model, data_bytes);
+  const int64_t fitting = SmallerMicroBatch(config, model, data_bytes, host_bytes);
   const std::string way_out =
-      fitting > 0 ? absl::StrCat("fits with batch.micro_batch_tokens: ", fitting)
-                  : absl::StrCat("no micro-batch fits", LeastNeeded(config, model, data_bytes),
-                                 ": lower batch.sequence_length, use a smaller model, or a GPU or "
-                                 "a limit with more memory");
+      fitting > 0
+          ? absl::StrCat("fits with batch.micro_batch_tokens: ", fitting)
+          : absl::StrCat("no micro-batch fits", LeastNeeded(config, model, data_bytes, host_bytes),
+                         ": lower batch.sequence_length, use a smaller model, or a GPU or "
+                         "a limit with more memory");
   return Error(status.code(), ReasonOf(status),
-               absl::StrCat(std::string(status.message()), "; ", way_out), metadata);
+               absl::StrCat(std::string(status.message()), " (what the GPU has less ",
+                            FormatBytes(kDeviceReserveBytes),
+                            " for CUDA, or limits.device_memory_bytes); ", way_out),
+               metadata);
 }
 
 absl::Status TooLarge(const MemoryPlanSummary& memory, const HostMemoryLimit& usable,
@@ -361,21 +404,47 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
                               model.spec.max_positions, "; lower it"),
                  {{"field", "batch.sequence_length"}});
   }
-  absl::StatusOr<TrainingPlan> on_device = PlanOnDevice(config, model, data_bytes);
-  if (ReasonOf(on_device.status()) == reason::kDeviceMemoryInsufficient) {
-    return TooLargeForDevice(on_device.status(), config, model, data_bytes);
+  absl::StatusOr<TrainingPlan> found = PlanOrLeast(config, model, data_bytes, usable.usable_bytes);
+  if (ReasonOf(found.status()) == reason::kDeviceMemoryInsufficient) {
+    return TooLargeForDevice(found.status(), config, model, data_bytes, usable.usable_bytes);
   }
-  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, std::move(on_device));
+  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, std::move(found));
   if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
   return TooLarge(plan.memory, usable, NearestFit(config, model, data_bytes, usable.usable_bytes));
 }
 
+namespace {
+
+// What larger steps would gain: the optimizer and the gradients' way are paid once a step.
+std::vector<StepPrediction::Other> LargerSteps(const TrainConfig& config, const ModelInput& model,
+                                               int64_t data_bytes, const HostMemoryLimit& usable,
+                                               double tokens_per_second) {
+  constexpr double kWorthSaying = 1.03;
+  std::vector<StepPrediction::Other> settings;
+  for (int64_t factor : {2, 4}) {
+    TrainConfig larger = config;
+    larger.batch.tokens_per_step *= factor;
+    const auto plan = MakeTrainingPlan(larger, model, data_bytes, usable);
+    if (!plan.ok()) break;
+    const double gain = plan->memory.prediction.tokens_per_second / tokens_per_second;
+    if (gain < kWorthSaying) continue;
+    settings.push_back({absl::StrCat("batch.tokens_per_step: ", larger.batch.tokens_per_step),
+                        absl::StrFormat("%+.0f%% tokens/s", 100 * (gain - 1))});
+  }
+  return settings;
+}
+
+}  // namespace
+
 absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config) {
   PENSTOCK_ASSIGN_OR_RETURN(const ModelInput model, OpenModelInput(config));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config));
-  PENSTOCK_ASSIGN_OR_RETURN(const TrainingPlan plan,
-                            MakeTrainingPlan(config, model, data_bytes, UsableHostMemory(config)));
-  return plan.memory;
+  const HostMemoryLimit usable = UsableHostMemory(config);
+  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, MakeTrainingPlan(config, model, data_bytes, usable));
+  StepPrediction& prediction = plan.memory.prediction;
+  prediction.settings =
+      LargerSteps(config, model, data_bytes, usable, prediction.tokens_per_second);
+  return std::move(plan.memory);
 }
 
 }  // namespace penstock

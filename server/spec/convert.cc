@@ -29,6 +29,21 @@ v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
   fill(plan.device_classes, *proto.mutable_device_classes());
   proto.set_locked_host_bytes(plan.locked_bytes);
   proto.set_policy(plan.policy);
+  proto.set_rounding(plan.rounding);
+  const StepPrediction& prediction = plan.prediction;
+  proto.set_predicted_step_seconds(prediction.step_seconds);
+  proto.set_predicted_tokens_per_second(prediction.tokens_per_second);
+  proto.set_bottleneck(prediction.bottleneck);
+  proto.set_machine_profile(prediction.machine);
+  const auto fill_others = [](const std::vector<StepPrediction::Other>& others, auto& entries) {
+    for (const StepPrediction::Other& other : others) {
+      v1::PlanAlternative& entry = *entries.Add();
+      entry.set_choice(other.words);
+      entry.set_effect(other.effect);
+    }
+  };
+  fill_others(prediction.runners_up, *proto.mutable_runners_up());
+  fill_others(prediction.settings, *proto.mutable_settings());
   return proto;
 }
 
@@ -84,6 +99,7 @@ v1::StepMetrics ToProto(const StepRecord& record) {
   proto.set_clip_scale(record.clip_scale);
   proto.set_learning_rate(record.learning_rate);
   proto.set_step_seconds(record.step_seconds);
+  proto.set_predicted_step_seconds(record.predicted_step_seconds);
   if (record.step_seconds > 0) {
     proto.set_tokens_per_second(static_cast<double>(record.real_tokens) / record.step_seconds);
   }

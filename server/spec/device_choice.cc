@@ -1,6 +1,7 @@
 #include "server/spec/device_choice.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
@@ -75,24 +76,28 @@ absl::Status NoGpu(const DeviceOffer& offer, const std::string& uuid) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> ResolveDevice(const DeviceOffer& offer, v1::JobSpec& spec) {
+absl::StatusOr<PlannedDevice> ResolveDevice(const DeviceOffer& offer, v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(ResolveKind(offer, spec));
   PENSTOCK_RETURN_IF_ERROR(ResolveCompute(spec));
   const int64_t cap = spec.limits().device_memory_bytes();
   if (spec.device().kind() == v1::DEVICE_CHOICE_CPU) {
     if (cap != 0) return UnusedFieldError("limits.device_memory_bytes", "on the CPU");
-    return 0;
+    return PlannedDevice{};
   }
   int64_t largest = -1;
+  std::string card;
   for (const v1::Device& device : offer.devices) {
     if (!IsOneOf(device, spec.device().uuid())) continue;
     if (device.health() == v1::DEVICE_HEALTH_UNUSABLE) continue;
-    largest = std::max(largest, device.memory_bytes());
+    if (device.memory_bytes() <= largest) continue;
+    largest = device.memory_bytes();
+    card = device.description();
   }
   if (largest < 0) return NoGpu(offer, spec.device().uuid());
   // A card this small is refused by the plan, with its numbers; 0 would mean "no limit".
   const int64_t usable = std::max<int64_t>(1, largest - kDeviceReserveBytes);
-  return cap > 0 ? std::min(cap, usable) : usable;
+  return PlannedDevice{.memory_bytes = cap > 0 ? std::min(cap, usable) : usable,
+                       .card = std::move(card)};
 }
 
 void AddDeviceWarning(const DeviceOffer& offer, const v1::JobSpec& given,

@@ -10,9 +10,14 @@
 
 namespace penstock::server {
 
-// Sets device.kind to CPU or CUDA and precision.compute to what that device computes in. Gives the
-// device memory that a plan may take: of the largest GPU the job may get less what the context
-// takes, or limits.device_memory_bytes if that is less; 0 for the CPU.
+// What a plan has to know of the GPU: the largest that the job may get.
+struct PlannedDevice {
+  // What the context leaves, or limits.device_memory_bytes if that is less; 0 for the CPU.
+  int64_t memory_bytes = 0;
+  std::string card;  // as the driver calls it
+};
+
+// Sets device.kind to CPU or CUDA and precision.compute to what that device computes in.
 //
 // A GPU in quarantine counts for a job that asks for CUDA, which then waits for its release, but
 // does not draw one that asks for AUTO.
@@ -21,7 +26,7 @@ namespace penstock::server {
 // is none; InvalidArgument / SPEC_INVALID for a UUID the daemon does not have and for fields
 // that have no effect; Unimplemented / FEATURE_UNSUPPORTED for a compute type that the device
 // lacks.
-absl::StatusOr<int64_t> ResolveDevice(const DeviceOffer& offer, v1::JobSpec& spec);
+absl::StatusOr<PlannedDevice> ResolveDevice(const DeviceOffer& offer, v1::JobSpec& spec);
 
 // A job that asked for AUTO and goes to the CPU because the daemon's GPUs are out of service may
 // take a hundred times as long as its owner expects.

@@ -450,9 +450,10 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("device.kind", v1::DeviceChoice_descriptor(), out.device().kind()));
-  PENSTOCK_ASSIGN_OR_RETURN(const int64_t device_bytes, ResolveDevice(offer, out));
+  PENSTOCK_ASSIGN_OR_RETURN(PlannedDevice device, ResolveDevice(offer, out));
   resolved.config = ToTrainConfig(out);
-  resolved.config.device.memory_bytes = device_bytes;
+  resolved.config.device.memory_bytes = device.memory_bytes;
+  resolved.config.device.card = std::move(device.card);
   resolved.warnings = FindWarnings(out);
   AddDeviceWarning(offer, spec, out, resolved.warnings);
   return resolved;

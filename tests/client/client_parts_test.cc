@@ -281,5 +281,28 @@ TEST_F(CompletionTest, BashOffersCommandsAndOptions) {
   EXPECT_EQ(std::system(absl::StrCat("bash ", directory_, "/test.sh").c_str()), 0);
 }
 
+TEST(PlanPageTest, SaysHowFastAndWhyAndTheRestOnlyWhenAsked) {
+  v1::JobPlan plan;
+  plan.set_policy("weights streamed, inputs saved");
+  plan.set_predicted_step_seconds(1.64);
+  plan.set_predicted_tokens_per_second(9990);
+  plan.set_machine_profile("h100-80gb-pcie5 (measured)");
+  plan.set_bottleneck("AdamW on the host");
+  plan.set_rounding("micro-batches of 8192 tokens");
+  v1::PlanAlternative& other = *plan.add_runners_up();
+  other.set_choice("weights resident");
+  other.set_effect("4.1% slower");
+  v1::PlanAlternative& setting = *plan.add_settings();
+  setting.set_choice("batch.tokens_per_step: 65536");
+  setting.set_effect("+38% tokens/s");
+  const std::string page = PlanPage(plan, /*explain=*/false);
+  EXPECT_THAT(page, AllOf(HasSubstr("weights streamed, inputs saved"), HasSubstr("1.64 s a step"),
+                          HasSubstr("h100-80gb-pcie5 (measured)"), HasSubstr("AdamW on the host"),
+                          HasSubstr("micro-batches of 8192 tokens"),
+                          HasSubstr("batch.tokens_per_step: 65536 (+38% tokens/s)")));
+  EXPECT_THAT(page, Not(HasSubstr("4.1% slower")));
+  EXPECT_THAT(PlanPage(plan, /*explain=*/true), HasSubstr("weights resident: 4.1% slower"));
+}
+
 }  // namespace
 }  // namespace penstock::client

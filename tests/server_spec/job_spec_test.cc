@@ -61,6 +61,7 @@ class JobSpecTest : public ::testing::Test {
     gpu.set_id(id);
     gpu.set_kind(v1::DEVICE_KIND_CUDA);
     gpu.set_memory_bytes(kCardBytes);
+    gpu.set_description(kCardName);
     gpu.set_health(health);
     gpu.set_health_message(message);
     offer_.devices.push_back(gpu);
@@ -68,6 +69,7 @@ class JobSpecTest : public ::testing::Test {
   }
 
   static constexpr int64_t kCardBytes = int64_t{80} << 30;
+  static constexpr const char* kCardName = "NVIDIA H100 80GB HBM3";
   DeviceOffer offer_{.devices = {}, .missing_gpus = "this machine has no NVIDIA driver"};
 
   std::string root_;
@@ -316,6 +318,7 @@ TEST_F(JobSpecTest, AutoTakesAHealthyGpuAndElseTheCpu) {
   EXPECT_EQ(resolved->spec.precision().compute(), v1::COMPUTE_TYPE_BFLOAT16);
   EXPECT_EQ(resolved->config.device.backend, ComputeBackend::kCuda);
   EXPECT_EQ(resolved->config.device.memory_bytes, kCardBytes - kDeviceReserveBytes);
+  EXPECT_EQ(resolved->config.device.card, kCardName);
   EXPECT_THAT(resolved->warnings, IsEmpty());
   // What was resolved resolves to itself.
   EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(Resolve(resolved->spec)->spec,

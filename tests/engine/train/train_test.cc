@@ -57,7 +57,11 @@ TEST_F(TrainTest, LossFallsAndEveryStepIsReported) {
     EXPECT_GT(observer.steps[i].grad_norm, 0);
     EXPECT_GT(observer.steps[i].labelled_tokens, 0);
     EXPECT_LE(observer.steps[i].labelled_tokens, observer.steps[i].real_tokens);
+    // The last step of an epoch may be shorter than what was predicted.
+    const double predicted = observer.steps[i].predicted_step_seconds;
+    EXPECT_TRUE(predicted == 0 || predicted == observer.steps[0].predicted_step_seconds);
   }
+  EXPECT_GT(observer.steps[0].predicted_step_seconds, 0);
 }
 
 TEST_F(TrainTest, SameSeedGivesTheSameRunAndAnotherSeedDoesNot) {

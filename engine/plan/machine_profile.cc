@@ -1,0 +1,120 @@
+#include "engine/plan/machine_profile.h"
+
+#include <algorithm>
+#include <array>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+
+namespace penstock {
+namespace {
+
+constexpr int64_t kGib = int64_t{1} << 30;
+
+// One H100 80GB SXM with 16 cores of its host, fitted to the timelines in bench/results/.
+constexpr MachineProfile kH100 = {.matmul_flops = 700e12,
+                                  .attention_forward_flops = 390e12,
+                                  .attention_backward_flops = 250e12,
+                                  .device_bytes = 2.6e12,
+                                  .copy_in_bytes = 40e9,
+                                  .copy_out_bytes = 54e9,
+                                  .adamw_parameters = 5.3e9,
+                                  .op_seconds = 20e-6};
+
+// The H100's own datasheet: dense bf16, HBM3, PCIe 5 x16 one way.
+constexpr double kH100Flops = 989e12, kH100Memory = 3.35e12, kH100Link = 64e9;
+// AdamW reads and writes so much host memory for a parameter.
+constexpr double kAdamwBytes = 26;
+
+// `link`: one way. `host_memory`: sustained by all cores together, of which AdamW gets what the
+// copies leave.
+struct Datasheet {
+  double flops, memory, link, host_memory;
+};
+
+constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
+  const double flops = sheet.flops / kH100Flops, link = sheet.link / kH100Link;
+  return {.matmul_flops = kH100.matmul_flops * flops,
+          .attention_forward_flops = kH100.attention_forward_flops * flops,
+          .attention_backward_flops = kH100.attention_backward_flops * flops,
+          .device_bytes = kH100.device_bytes * sheet.memory / kH100Memory,
+          .copy_in_bytes = kH100.copy_in_bytes * link,
+          .copy_out_bytes = kH100.copy_out_bytes * link,
+          .adamw_parameters = sheet.host_memory / kAdamwBytes,
+          .op_seconds = kH100.op_seconds};
+}
+
+// Host memory: what the measured host gives where the card says nothing of the host, LPDDR5X at
+// 80% of its 512 GB/s beside Grace, two channels of DDR5 under a card for desktops.
+constexpr std::array kProfiles = {
+    NamedProfile{"h100-80gb-pcie5", "H100 80GB", ProfileSource::kMeasured, 80 * kGib, kH100},
+    NamedProfile{"h200-141gb-pcie5", "H200", ProfileSource::kDatasheet, 140 * kGib,
+                 FromDatasheet({989e12, 4.8e12, 64e9, 138e9})},
+    NamedProfile{"gh200-96gb", "GH200", ProfileSource::kDatasheet, 95 * kGib,
+                 FromDatasheet({989e12, 4.0e12, 450e9, 410e9})},
+    NamedProfile{"a100-80gb-pcie4", "A100", ProfileSource::kDatasheet, 80 * kGib,
+                 FromDatasheet({312e12, 1.94e12, 32e9, 138e9})},
+    NamedProfile{"rtx4090-24gb-pcie4", "RTX 4090", ProfileSource::kDatasheet, 24 * kGib,
+                 FromDatasheet({165e12, 1.01e12, 32e9, 70e9})},
+    NamedProfile{"rtx5090-32gb-pcie5", "RTX 5090", ProfileSource::kDatasheet, 32 * kGib,
+                 FromDatasheet({210e12, 1.79e12, 64e9, 75e9})},
+};
+
+}  // namespace
+
+const char* ProfileSourceName(ProfileSource source) {
+  switch (source) {
+    case ProfileSource::kMeasured:
+      return "measured";
+    case ProfileSource::kDatasheet:
+      return "from datasheets";
+    case ProfileSource::kEstimate:
+      return "estimate";
+  }
+  return "?";
+}
+
+std::span<const NamedProfile> MachineProfiles() { return kProfiles; }
+
+absl::StatusOr<NamedProfile> FindMachineProfile(std::string_view name) {
+  std::string names;
+  for (const NamedProfile& profile : kProfiles) {
+    if (profile.name == name) return profile;
+    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(profile.name));
+  }
+  return Error(absl::StatusCode::kNotFound, reason::kSpecInvalid,
+               absl::StrCat("no machine profile '", std::string(name), "'; there are ", names));
+}
+
+NamedProfile ProfileOfCard(std::string_view card) {
+  // "GH200" holds "H200": the longest match is the card's.
+  const NamedProfile* found = nullptr;
+  for (const NamedProfile& profile : kProfiles) {
+    if (card.find(profile.card) == std::string_view::npos) continue;
+    if (found == nullptr || profile.card.size() > found->card.size()) found = &profile;
+  }
+  if (found != nullptr) return *found;
+  NamedProfile unknown = kProfiles.front();
+  unknown.source = ProfileSource::kEstimate;
+  return unknown;
+}
+
+// By thread: one core's AVX2 or better under OpenBLAS, and its share of two memory channels.
+NamedProfile CpuProfile(int threads) {
+  const double count = std::max(1, threads);
+  return {.name = "cpu",
+          .card = {},
+          .source = ProfileSource::kEstimate,
+          .device_memory_bytes = 0,
+          .rates = {.matmul_flops = 40e9 * count,
+                    .attention_forward_flops = 4e9 * count,
+                    .attention_backward_flops = 4e9 * count,
+                    .device_bytes = 4e9 * count,
+                    .copy_in_bytes = 4e9 * count,
+                    .copy_out_bytes = 4e9 * count,
+                    .adamw_parameters = 0.2e9 * count,
+                    .op_seconds = 20e-6}};
+}
+
+}  // namespace penstock

@@ -1,0 +1,459 @@
+#include "engine/plan/search.h"
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "engine/base/status.h"
+#include "engine/base/units.h"
+#include "engine/plan/hazards.h"
+#include "engine/plan/op_cost.h"
+#include "engine/plan/simulate.h"
+
+namespace penstock {
+namespace {
+
+// From so many micro-batches in a round on, each adds the same bytes.
+constexpr int32_t kLinearFrom = 4;
+// Visits of a layer by a micro-batch, beyond which micro-batches are scored by fewer.
+constexpr int64_t kScoredVisits = 512;
+// Rounds after the first ones all take the same time.
+constexpr int32_t kScoredRounds = 3;
+// A compute lane so busy is what the step is bound by, whatever else shows.
+constexpr double kComputeBound = 0.95;
+constexpr int32_t kLargestStreamedRound = 8;
+
+enum class Order : uint8_t { kRoundsAndExtra, kRounds, kRoundsStreamed, kOneRound, kOneRoundHeld };
+
+// What all candidates share of which the number of layers that save most, k, and the number of
+// blocks with state on the device, j, are chosen.
+struct Kind {
+  Order order;
+  int32_t micro_batches_per_round;  // 0: all
+  SaveLevel base;                   // of all layers but the last k
+  int64_t host_layers;              // of those, the first so many save on the host
+};
+
+struct Point {
+  int64_t state_blocks;  // j
+  int64_t most_layers;   // k
+};
+
+struct Bytes {
+  int64_t device = 0, host = 0;
+};
+
+struct Score {
+  double seconds = 0;
+  std::array<double, kLaneCount> busy = {}, exposed = {};
+};
+
+const char* SavedWords(SaveLevel level) {
+  switch (level) {
+    case SaveLevel::kAll:
+      return "everything";
+    case SaveLevel::kAttention:
+      return "attention sides";
+    case SaveLevel::kInput:
+      return "inputs";
+  }
+  return "?";
+}
+
+bool HasRounds(Order order) { return order < Order::kOneRound; }
+bool HoldsWeights(Order order) {
+  return order != Order::kRoundsStreamed && order != Order::kOneRound;
+}
+
+// a + (a - b) * times: what a line through two neighbours comes to.
+template <typename T, typename Times>
+T Extrapolate(T a, T b, Times times) {
+  return a + (a - b) * static_cast<T>(times);
+}
+
+class Search {
+ public:
+  explicit Search(const SearchInput& input)
+      : input_(input),
+        layers_(input.spec.num_layers),
+        blocks_(input.spec.num_blocks()),
+        micro_batches_(input.shape.micro_batches) {}
+
+  absl::StatusOr<SearchResult> Run() {
+    for (const Kind& kind : Kinds()) PENSTOCK_RETURN_IF_ERROR(Try(kind));
+    if (!best_.has_value()) return NoneFits();
+    AddRunnersUp();
+    result_.best = *std::move(best_);
+    return std::move(result_);
+  }
+
+ private:
+  enum class Verdict : uint8_t {
+    kUnfit,   // none of the kind fits; `bytes` are what its smallest takes
+    kBound,   // it takes at least so many seconds, with more saved than may fit
+    kScored,  // its best that fits takes so many
+  };
+  struct Outcome {
+    Kind kind;
+    Point point = {};
+    Verdict verdict = Verdict::kUnfit;
+    double seconds = 0;
+    Bytes bytes = {};
+  };
+
+  std::vector<int64_t> StateGrid() const;
+  std::vector<Kind> Kinds() const;
+  std::vector<Kind> OrdersAndRounds() const;
+  int64_t MostLayers(const Kind& kind) const {
+    return kind.base == input_.save_at_most ? 0 : layers_;
+  }
+
+  Policy Make(const Kind& kind, const Point& point) const;
+  std::string Words(const Kind& kind, const Point& point) const;
+
+  absl::StatusOr<StepProgram> Draft(const Policy& policy, int32_t micro_batches);
+  absl::StatusOr<Bytes> BytesOf(const Policy& policy);
+  absl::StatusOr<Score> Simulated(const Policy& policy, int32_t micro_batches, double repeats);
+  absl::StatusOr<Score> ScoreOf(const Policy& policy);
+
+  absl::Status Try(const Kind& kind);
+  absl::StatusOr<int64_t> LargestThatFits(const Kind& kind, int64_t state_blocks, Bytes& bytes);
+  static void Note(Outcome& outcome, Verdict verdict, const Point& point, double seconds);
+  void Offer(const Kind& kind, const Point& point, const Bytes& bytes, const Score& score);
+  absl::Status NoneFits() const;
+  void AddRunnersUp();
+  std::string Why(const Outcome& outcome) const;
+
+  const SearchInput& input_;
+  const int64_t layers_, blocks_;
+  const int32_t micro_batches_;
+  std::optional<PolicyCandidate> best_;
+  size_t best_kind_ = 0;  // in outcomes_
+  std::vector<Outcome> outcomes_;
+  SearchResult result_;
+};
+
+std::vector<int64_t> Search::StateGrid() const {
+  if (input_.space == SearchSpace::kSavingOnly) return {0};
+  std::vector<int64_t> grid;
+  for (int64_t j = 0; j < blocks_; j += j < 4 ? 1 : j < 8 ? 2 : j < 32 ? 4 : j < 64 ? 8 : 16) {
+    grid.push_back(j);
+  }
+  grid.push_back(blocks_);
+  return grid;
+}
+
+std::vector<Kind> Search::OrdersAndRounds() const {
+  std::vector<Kind> kinds;
+  const auto add = [&](Order order, int32_t round) {
+    kinds.push_back({order, round, input_.save_at_most, 0});
+  };
+  if (input_.space == SearchSpace::kEverything) {
+    if (micro_batches_ > 1) {
+      add(Order::kRoundsAndExtra, 1);
+      add(Order::kRounds, 1);
+    }
+    add(Order::kOneRoundHeld, 0);
+    for (int32_t round = 1; round <= kLargestStreamedRound && round < micro_batches_; round *= 2) {
+      if (round * layers_ > kScoredVisits) break;
+      add(Order::kRoundsStreamed, round);
+    }
+  }
+  add(Order::kOneRound, 0);
+  return kinds;
+}
+
+std::vector<Kind> Search::Kinds() const {
+  std::vector<Kind> kinds;
+  for (const Kind& order : OrdersAndRounds()) {
+    for (SaveLevel base : {SaveLevel::kAttention, SaveLevel::kInput}) {
+      if (base < input_.save_at_most) continue;
+      Kind kind = order;
+      kind.base = base;
+      kinds.push_back(kind);
+      if (input_.space == SearchSpace::kSavingOnly) continue;
+      for (int64_t host_layers : {CeilDiv(layers_, 2), layers_}) {
+        if (HasRounds(kind.order) && host_layers < layers_) continue;
+        kind.host_layers = host_layers;
+        kinds.push_back(kind);
+      }
+    }
+  }
+  return kinds;
+}
+
+Policy Search::Make(const Kind& kind, const Point& point) const {
+  Policy policy = input_.base;
+  policy.micro_batches_per_round = kind.micro_batches_per_round;
+  policy.extra_in_first_round = kind.order == Order::kRoundsAndExtra;
+  const bool host_updates = point.state_blocks < blocks_;
+  policy.update_time = input_.space == SearchSpace::kEverything && host_updates
+                           ? UpdateTime::kNextStep
+                           : UpdateTime::kEndOfStep;
+  policy.saving = {kind.base, SavePlace::kDevice};
+  policy.savings.assign(layers_, policy.saving);
+  for (int64_t layer = 0; layer < layers_; ++layer) {
+    if (layer >= layers_ - point.most_layers) {
+      policy.savings[layer].level = input_.save_at_most;
+    } else if (layer < kind.host_layers) {
+      policy.savings[layer].place = SavePlace::kHost;
+    }
+  }
+  policy.placements.resize(blocks_);
+  for (int64_t block = 0; block < blocks_; ++block) {
+    policy.placements[block] = {.weights = HoldsWeights(kind.order),
+                                .gradients = HasRounds(kind.order),
+                                .state = block < point.state_blocks};
+  }
+  return policy;
+}
+
+std::string Search::Words(const Kind& kind, const Point& point) const {
+  std::string words;
+  if (kind.micro_batches_per_round > 0) {
+    words = absl::StrCat("rounds of ", kind.micro_batches_per_round, " micro-batch",
+                         kind.micro_batches_per_round == 1 ? "" : "es",
+                         kind.order == Order::kRoundsAndExtra ? " and an extra one" : "", ", ");
+  }
+  absl::StrAppend(&words, HoldsWeights(kind.order) ? "weights resident" : "weights streamed",
+                  HasRounds(kind.order) ? ", gradient sums resident" : "");
+  const int64_t rest = layers_ - point.most_layers;
+  const int64_t on_host = std::min(kind.host_layers, rest);
+  if (rest == 0 || kind.base == input_.save_at_most) {
+    absl::StrAppend(&words, ", ", SavedWords(input_.save_at_most), " saved");
+  } else {
+    absl::StrAppend(&words, ", ", SavedWords(kind.base), " saved");
+    if (point.most_layers > 0) {
+      absl::StrAppend(&words, " and ", SavedWords(input_.save_at_most), " of the last ",
+                      point.most_layers, " of ", layers_, " layers");
+    }
+  }
+  if (on_host > 0) {
+    absl::StrAppend(&words, on_host == layers_
+                                ? std::string(" in host memory")
+                                : absl::StrCat(", of the first ", on_host, " in host memory"));
+  }
+  if (input_.space == SearchSpace::kSavingOnly) return words;
+  return absl::StrCat(
+      words, ", optimizer state of ",
+      point.state_blocks == blocks_ ? std::string("all") : absl::StrCat(point.state_blocks, " of"),
+      " ", blocks_, " blocks on the device");
+}
+
+absl::StatusOr<StepProgram> Search::Draft(const Policy& policy, int32_t micro_batches) {
+  ProgramShape shape = input_.shape;
+  shape.micro_batches = micro_batches;
+  shape.arena_budget_bytes = 0;
+  PENSTOCK_ASSIGN_OR_RETURN(StepProgram program,
+                            DraftTrainProgram(input_.spec, input_.layout, policy, shape));
+  ++result_.programs;
+  result_.ops += static_cast<int64_t>(program.ops.size());
+  return program;
+}
+
+absl::StatusOr<Bytes> Search::BytesOf(const Policy& policy) {
+  // Later rounds use what the first did.
+  const int32_t enough =
+      policy.micro_batches_per_round > 0
+          ? policy.micro_batches_per_round + (policy.extra_in_first_round ? 2 : 1)
+          : kLinearFrom;
+  const int32_t built = std::min(micro_batches_, enough);
+  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram program, Draft(policy, built));
+  Bytes bytes = {program.arena_bytes, program.host_arena_bytes};
+  if (policy.micro_batches_per_round > 0 || built == micro_batches_) return bytes;
+  PENSTOCK_ASSIGN_OR_RETURN(const StepProgram less, Draft(policy, built - 1));
+  bytes.device = Extrapolate(bytes.device, less.arena_bytes, micro_batches_ - built);
+  bytes.host = Extrapolate(bytes.host, less.host_arena_bytes, micro_batches_ - built);
+  return bytes;
+}
+
+absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batches,
+                                        double repeats) {
+  PENSTOCK_ASSIGN_OR_RETURN(StepProgram program, Draft(policy, micro_batches));
+  DeriveOrder(program);
+  const Simulation simulation =
+      Simulate(program, OpSeconds(program, input_.spec, input_.layout,
+                                  {.tokens_per_micro_batch = input_.shape.tokens_per_micro_batch,
+                                   .mean_document_tokens = input_.mean_document_tokens,
+                                   .head_chunk_rows = policy.head_chunk_rows,
+                                   .element_bytes = input_.shape.element_bytes,
+                                   .micro_batches_per_op = repeats},
+                                  input_.machine));
+  return Score{simulation.seconds, simulation.busy_seconds, simulation.exposed_seconds};
+}
+
+absl::StatusOr<Score> Search::ScoreOf(const Policy& policy) {
+  const int32_t round = policy.micro_batches_per_round;
+  if (round == 0) {
+    const auto few = static_cast<int32_t>(
+        std::max<int64_t>(kLinearFrom, kScoredVisits / std::max<int64_t>(1, layers_)));
+    const int32_t built = std::min(micro_batches_, few);
+    return Simulated(policy, built, static_cast<double>(micro_batches_) / built);
+  }
+  const int32_t extra = policy.extra_in_first_round ? 1 : 0;
+  // With the same rest in the last round as the whole step has.
+  const int32_t some = kScoredRounds * round + extra + (micro_batches_ - extra) % round;
+  if (micro_batches_ <= some) return Simulated(policy, micro_batches_, 1);
+  PENSTOCK_ASSIGN_OR_RETURN(Score score, Simulated(policy, some, 1));
+  PENSTOCK_ASSIGN_OR_RETURN(const Score less, Simulated(policy, some - round, 1));
+  const int32_t rounds_left = (micro_batches_ - some) / round;
+  score.seconds = Extrapolate(score.seconds, less.seconds, rounds_left);
+  for (int lane = 0; lane < kLaneCount; ++lane) {
+    score.busy[lane] = Extrapolate(score.busy[lane], less.busy[lane], rounds_left);
+    score.exposed[lane] = Extrapolate(score.exposed[lane], less.exposed[lane], rounds_left);
+  }
+  return score;
+}
+
+// Bytes grow with k, and along a line but at its ends: interpolation mostly meets k at once.
+absl::StatusOr<int64_t> Search::LargestThatFits(const Kind& kind, int64_t state_blocks,
+                                                Bytes& bytes) {
+  int64_t low = 0, high = MostLayers(kind);
+  Bytes at_low = bytes;
+  PENSTOCK_ASSIGN_OR_RETURN(Bytes at_high, BytesOf(Make(kind, {state_blocks, high})));
+  if (at_high.device <= input_.device_bytes) {
+    bytes = at_high;
+    return high;
+  }
+  while (high - low > 1) {
+    const double share = static_cast<double>(input_.device_bytes - at_low.device) /
+                         static_cast<double>(at_high.device - at_low.device);
+    const int64_t guess = std::clamp(
+        low + static_cast<int64_t>(share * static_cast<double>(high - low)), low + 1, high - 1);
+    PENSTOCK_ASSIGN_OR_RETURN(const Bytes at_guess, BytesOf(Make(kind, {state_blocks, guess})));
+    if (at_guess.device <= input_.device_bytes) {
+      low = guess;
+      at_low = at_guess;
+    } else {
+      high = guess;
+      at_high = at_guess;
+    }
+  }
+  bytes = at_low;
+  return low;
+}
+
+void Search::Note(Outcome& outcome, Verdict verdict, const Point& point, double seconds) {
+  if (outcome.verdict != Verdict::kUnfit && outcome.seconds <= seconds) return;
+  outcome.verdict = verdict;
+  outcome.point = point;
+  outcome.seconds = seconds;
+}
+
+void Search::Offer(const Kind& kind, const Point& point, const Bytes& bytes, const Score& score) {
+  if (best_.has_value() && score.seconds >= best_->step_seconds) return;
+  best_kind_ = outcomes_.size() - 1;
+  best_ = PolicyCandidate{.policy = Make(kind, point),
+                          .words = Words(kind, point),
+                          .arena_bytes = bytes.device,
+                          .host_arena_bytes = bytes.host,
+                          .step_seconds = score.seconds,
+                          .busy_seconds = score.busy,
+                          .exposed_seconds = score.exposed};
+}
+
+absl::Status Search::Try(const Kind& kind) {
+  if (result_.ops > kMaxSearchOps) return absl::OkStatus();
+  Outcome& outcome = outcomes_.emplace_back(Outcome{.kind = kind});
+  for (int64_t state_blocks : StateGrid()) {
+    if (result_.ops > kMaxSearchOps) break;
+    const Point least = {state_blocks, 0}, most = {state_blocks, MostLayers(kind)};
+    PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(Make(kind, least)));
+    if (state_blocks == 0) outcome.bytes = bytes;
+    if (bytes.device > input_.device_bytes) break;  // more state takes more
+    PENSTOCK_ASSIGN_OR_RETURN(Score score, ScoreOf(Make(kind, most)));
+    if (best_.has_value() && score.seconds >= best_->step_seconds) {
+      Note(outcome, Verdict::kBound, most, score.seconds);
+      continue;
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t k, LargestThatFits(kind, state_blocks, bytes));
+    if (bytes.host > input_.host_bytes) continue;
+    const Point point = {state_blocks, k};
+    if (k < most.most_layers) {
+      PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point)));
+    }
+    Note(outcome, Verdict::kScored, point, score.seconds);
+    Offer(kind, point, bytes, score);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Search::NoneFits() const {
+  const Outcome* least = nullptr;
+  for (const Outcome& outcome : outcomes_) {
+    if (outcome.bytes.host > input_.host_bytes) continue;
+    if (least == nullptr || outcome.bytes.device < least->bytes.device) least = &outcome;
+  }
+  if (least == nullptr) least = &outcomes_.front();
+  return Error(absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+               absl::StrCat("a step needs at least ", FormatBytes(least->bytes.device),
+                            " of device memory (", Words(least->kind, {}), "), ",
+                            FormatBytes(input_.device_bytes), " usable"),
+               {{"needed_bytes", absl::StrCat(least->bytes.device)},
+                {"usable_bytes", absl::StrCat(input_.device_bytes)},
+                {"limit_source", "device memory"}});
+}
+
+// Of each order of visits the best that was not chosen.
+void Search::AddRunnersUp() {
+  std::map<std::pair<Order, int32_t>, const Outcome*> by_order;
+  const auto precedes = [](const Outcome& a, const Outcome& b) {
+    const bool a_unfit = a.verdict == Verdict::kUnfit, b_unfit = b.verdict == Verdict::kUnfit;
+    if (a_unfit || b_unfit) return !a_unfit || (b_unfit && a.bytes.device < b.bytes.device);
+    return a.seconds < b.seconds;
+  };
+  for (size_t i = 0; i < outcomes_.size(); ++i) {
+    const Outcome& outcome = outcomes_[i];
+    if (i == best_kind_ || Words(outcome.kind, outcome.point) == best_->words) continue;
+    const Outcome*& kept = by_order[{outcome.kind.order, outcome.kind.micro_batches_per_round}];
+    if (kept == nullptr || precedes(outcome, *kept)) kept = &outcome;
+  }
+  std::vector<const Outcome*> sorted;
+  for (const auto& [order, outcome] : by_order) sorted.push_back(outcome);
+  std::stable_sort(sorted.begin(), sorted.end(),
+                   [&](const Outcome* a, const Outcome* b) { return precedes(*a, *b); });
+  for (const Outcome* outcome : sorted) {
+    result_.runners_up.push_back({Words(outcome->kind, outcome->point), Why(*outcome)});
+  }
+}
+
+std::string Search::Why(const Outcome& outcome) const {
+  if (outcome.verdict != Verdict::kUnfit) {
+    return absl::StrFormat("%s%.1f%% slower", outcome.verdict == Verdict::kBound ? "at least " : "",
+                           100 * (outcome.seconds / best_->step_seconds - 1));
+  }
+  const bool device = outcome.bytes.device > input_.device_bytes;
+  return absl::StrCat("needs ",
+                      FormatBytes(device ? outcome.bytes.device - input_.device_bytes
+                                         : outcome.bytes.host - input_.host_bytes),
+                      " more of ", device ? "device" : "host", " memory");
+}
+
+}  // namespace
+
+absl::StatusOr<SearchResult> ChoosePolicy(const SearchInput& input) { return Search(input).Run(); }
+
+std::string BindingResource(const PolicyCandidate& candidate) {
+  const auto lane_of = [](Lane lane) { return static_cast<int>(lane); };
+  const double busy = candidate.busy_seconds[lane_of(Lane::kCompute)];
+  const std::pair<Lane, const char*> others[] = {{Lane::kHost, "AdamW on the host"},
+                                                 {Lane::kCopyIn, "copies to the device"},
+                                                 {Lane::kCopyOut, "copies from the device"}};
+  const auto& worst =
+      *std::max_element(std::begin(others), std::end(others), [&](const auto& a, const auto& b) {
+        return candidate.exposed_seconds[lane_of(a.first)] <
+               candidate.exposed_seconds[lane_of(b.first)];
+      });
+  if (busy >= kComputeBound * candidate.step_seconds) {
+    return absl::StrFormat("compute: busy %.0f%% of the step", 100 * busy / candidate.step_seconds);
+  }
+  return absl::StrFormat("%s: %.3g s of the step exposed, compute busy %.0f%%", worst.second,
+                         candidate.exposed_seconds[lane_of(worst.first)],
+                         100 * busy / candidate.step_seconds);
+}
+
+}  // namespace penstock
