@@ -200,6 +200,34 @@ TEST(SearchTest, MoreMemoryIsNeverSlowerAndExactlyTheBytesOfAnAnswerGiveItAgain)
   }
 }
 
+// What a step's arena holds is enough for an evaluation, which the search does not look at.
+TEST(SearchTest, AnEvaluationFitsWhereAStepDoes) {
+  for (HeadWeights head : {HeadWeights::kSeparate, HeadWeights::kTiedToEmbedding}) {
+    for (int64_t layers : {1, 2, 7}) {
+      for (int32_t micro_batches : {1, 5}) {
+        Case job = SmallJob(head, micro_batches);
+        job.spec.num_layers = layers;
+        job.spec.window.resize(layers);
+        job.layout = MakeLayout(job.spec);
+        const SearchInput input = job.Input();
+        ProgramShape one = input.shape;
+        one.micro_batches = 1;
+        for (job.device_bytes = kGib;;) {
+          const auto found = ChoosePolicy(job.Input());
+          if (!found.ok()) break;
+          const auto evaluation =
+              BuildEvaluationProgram(job.spec, job.layout, found->best.policy, one);
+          ASSERT_TRUE(evaluation.ok()) << evaluation.status();
+          EXPECT_LE(evaluation->arena_bytes, found->best.arena_bytes) << found->best.words;
+          EXPECT_EQ(evaluation->host_arena_bytes, 0);
+          job.device_bytes = found->best.arena_bytes - 1;
+        }
+        EXPECT_LT(job.device_bytes, kGib);
+      }
+    }
+  }
+}
+
 // Every point of the grid is either infeasible or no faster.
 TEST(SearchTest, NoPolicyThatFitsIsFaster) {
   Case job = SmallJob(HeadWeights::kSeparate, 6);
