@@ -87,10 +87,9 @@ struct Run {
 
 absl::Status LoadModel(const CurveFlags& flags, GradientType gradient_type, Run& run) {
   PENSTOCK_ASSIGN_OR_RETURN(run.model, ModelDirectory::Open(flags.model));
-  const GradientPlane plane =
-      gradient_type == GradientType::kBfloat16 ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
   PENSTOCK_ASSIGN_OR_RETURN(
-      run.store, HostStore::Create(run.model->layout(), OptimizerState::kFloat32, plane));
+      run.store,
+      HostStore::Create(run.model->layout(), OptimizerState::kFloat32, PlaneOf(gradient_type)));
   const int threads = static_cast<int>(flags.threads());
   ThreadPool pool(threads, PlacesForPool(threads));
   run.store->TouchPages(pool);

@@ -47,7 +47,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kH100Bf16Flops = 989e12;  // datasheet, dense
 constexpr double kGib = 1024.0 * 1024 * 1024;
 
 // One micro-batch; all of a step's are views of it, since their contents do not matter.
@@ -132,6 +131,7 @@ struct Setup {
   ModelSpec spec;
   ModelLayout layout;
   Policy policy;
+  NamedProfile machine;  // for predictions
   int threads = 0;
   std::unique_ptr<HostStore> store;
   StepProgram load, train, settle;
@@ -140,13 +140,8 @@ struct Setup {
   nlohmann::json seconds_by_phase = nlohmann::json::object();
 };
 
-GradientPlane PlaneOf(const Policy& policy) {
-  return policy.gradient_type == GradientType::kBfloat16 ? GradientPlane::kBfloat16
-                                                         : GradientPlane::kFloat32;
-}
-
 absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const Setup& setup) {
-  const GradientPlane plane = PlaneOf(setup.policy);
+  const GradientPlane plane = PlaneOf(setup.policy.gradient_type);
   const int64_t bytes = HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane) +
                         setup.train.host_arena_bytes;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
@@ -200,6 +195,8 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
     setup.seconds_by_phase[phase] = setup.seconds - std::exchange(phases_end, setup.seconds);
   };
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
+  const auto devices = ListGpuDevices();
+  setup.machine = ProfileOfCard(devices.empty() ? std::string() : devices.front().name);
   end_phase("plan");
   setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
                                     : static_cast<int>(std::thread::hardware_concurrency());
@@ -232,10 +229,11 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
 
 nlohmann::json ArenaJson(const StepProgram& program) {
   nlohmann::json gib = nlohmann::json::object();
-  for (const Buffer& buffer : program.buffers) {
-    const std::string name = absl::StrCat(buffer.arena == Arena::kHost ? "host " : "",
-                                          BufferClassName(buffer.buffer_class));
-    gib[name] = gib.value(name, 0.0) + static_cast<double>(buffer.bytes) / kGib;
+  for (Arena arena : {Arena::kDevice, Arena::kHost}) {
+    for (const auto& [buffer_class, bytes] : BytesByClass(program, arena)) {
+      gib[absl::StrCat(arena == Arena::kHost ? "host " : "", BufferClassName(buffer_class))] =
+          static_cast<double>(bytes) / kGib;
+    }
   }
   return gib;
 }
@@ -246,7 +244,7 @@ Simulation Predict(const StepFlags& flags, const Setup& setup) {
                             {.tokens_per_micro_batch = flags.micro_batch_tokens,
                              .mean_document_tokens = static_cast<double>(flags.sequence_length),
                              .head_chunk_rows = flags.head_chunk_rows},
-                            ProfileOfCard("H100 80GB").rates));
+                            setup.machine.rates));
 }
 
 nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
@@ -261,17 +259,21 @@ nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
 absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
   Setup setup;
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
-  const GradientPlane plane = PlaneOf(setup.policy);
+  PENSTOCK_ASSIGN_OR_RETURN(setup.machine, FindMachineProfile(flags.machine));
+  const GradientPlane plane = PlaneOf(setup.policy.gradient_type);
   nlohmann::json report = PredictionJson(flags, setup);
-  report.update({{"geometry", flags.geometry},
-                 {"tokens_per_step", flags.micro_batches * flags.micro_batch_tokens},
-                 {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
-                 {"device_gib_by_class", ArenaJson(setup.train)},
-                 {"host_store_gib", static_cast<double>(HostStore::BytesNeeded(
-                                        setup.layout, OptimizerState::kFloat32, plane)) /
-                                        kGib},
-                 {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
-                 {"ops", setup.train.ops.size()}});
+  report.update(
+      {{"machine", std::string(setup.machine.name)},
+       {"device_memory_gib", static_cast<double>(setup.machine.device_memory_bytes) / kGib},
+       {"geometry", flags.geometry},
+       {"tokens_per_step", flags.micro_batches * flags.micro_batch_tokens},
+       {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
+       {"device_gib_by_class", ArenaJson(setup.train)},
+       {"host_store_gib",
+        static_cast<double>(HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane)) /
+            kGib},
+       {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
+       {"ops", setup.train.ops.size()}});
   return report;
 }
 
@@ -308,6 +310,12 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
           {"device_weights_layers", flags.device_weights},
           {"device_gradients_layers", flags.device_gradients},
           {"device_state_blocks", flags.device_state}};
+}
+
+// Null for a card whose datasheet is not known.
+nlohmann::json Mfu(double model_flops, const NamedProfile& machine) {
+  if (machine.datasheet_flops == 0) return nullptr;
+  return model_flops / machine.datasheet_flops;
 }
 
 nlohmann::json MachineJson() {
@@ -360,7 +368,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
        {"fastest_step_seconds", measured.seconds.front()},
        {"slowest_step_seconds", measured.seconds.back()},
        {"model_tflops", rate * flops * 1e-12},
-       {"mfu_datasheet", rate * flops / kH100Bf16Flops},
+       {"mfu_datasheet", Mfu(rate * flops, setup.machine)},
        {"busy_seconds_by_lane", ByLane(measured.last.busy_seconds)},
        {"exposed_seconds_by_lane", ByLane(ExposedSeconds(setup.train, InSeconds(timeline)))},
        {"longest_compute_gaps", LongestGaps(setup.train, timeline)},

@@ -25,6 +25,7 @@ FlagTables TablesOf(StepFlags& flags) {
                     {"save_place", &flags.save_place},
                     {"update", &flags.update},
                     {"gradients", &flags.gradients},
+                    {"machine", &flags.machine},
                     {"commit", &flags.commit},
                     {"date", &flags.date}},
           .numbers = {{"micro_batches", &flags.micro_batches},

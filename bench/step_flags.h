@@ -33,6 +33,8 @@ struct StepFlags {
   double device_cap_gib = 0;  // 0: none
 
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
+  // With plan_only the machine that the step is predicted for; a run asks its card.
+  std::string machine = "h100-80gb-pcie5";
 
   std::string commit = "unknown", date = "unknown";
 };

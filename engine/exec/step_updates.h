@@ -37,7 +37,6 @@ class StepUpdates {
 
   // Of this run's own gradients; default where it has none.
   const StepDecision& decided() const { return decided_; }
-  bool pending() const { return pending_.has_value(); }
 
  private:
   struct Update {

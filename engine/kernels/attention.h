@@ -82,7 +82,8 @@ absl::Status AttentionBackward(const cpu::Context& context,
 // Scratch for either op on a CPU context whose pool has this many threads, whatever the shape.
 int64_t CpuAttentionScratchBytes(int threads);
 
-// CUDA: head_dim up to 128, else Unimplemented. Tensor cores; probabilities and their gradients
+inline constexpr int64_t kLargestCudaHeadDim = 128;
+// CUDA: head_dim up to that, else Unimplemented. Tensor cores; probabilities and their gradients
 // are rounded to bf16 before they are multiplied. By cuDNN where it can (attention_cudnn.h says
 // when), which sums dk and dv over the query heads of a group from bf16, and takes small blocks of
 // host memory at each call; else by kernels of our own. The choice depends on the shape alone.

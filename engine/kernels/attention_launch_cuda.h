@@ -13,8 +13,6 @@
 
 namespace penstock::cuda::attention {
 
-inline constexpr int64_t kLargestHeadDim = 128;
-
 template <typename Args>
 absl::Status CheckContract(std::string_view op, const Args& args) {
   PENSTOCK_RETURN_IF_ERROR(RequireSizes(op, {{"rows", args.rows},
@@ -30,11 +28,11 @@ absl::Status CheckContract(std::string_view op, const Args& args) {
       Require(args.num_kv_heads >= 1 && args.num_heads % args.num_kv_heads == 0, op,
               "num_heads a multiple of num_kv_heads",
               {{"num_heads", args.num_heads}, {"num_kv_heads", args.num_kv_heads}}));
-  if (args.head_dim > kLargestHeadDim) {
+  if (args.head_dim > kLargestCudaHeadDim) {
     return Error(
         absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
         absl::StrCat(std::string(op), ": head_dim is ", args.head_dim,
-                     "; on CUDA it may be at most ", kLargestHeadDim, "; use the CPU backend"));
+                     "; on CUDA it may be at most ", kLargestCudaHeadDim, "; use the CPU backend"));
   }
   PENSTOCK_RETURN_IF_ERROR(Require(args.document_starts != nullptr, op, "document_starts"));
   return Require(args.rows == 0 || (args.q != nullptr && args.k != nullptr && args.v != nullptr &&

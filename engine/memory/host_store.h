@@ -22,10 +22,15 @@
 #include "engine/base/ids.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/layout.h"
+#include "engine/plan/policy.h"
 
 namespace penstock {
 
 enum class GradientPlane : uint8_t { kNone, kFloat32, kBfloat16 };
+// The plane that takes gradients of a program's type.
+constexpr GradientPlane PlaneOf(GradientType type) {
+  return type == GradientType::kBfloat16 ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
+}
 // Inference-like uses (evaluating an export) need no optimizer state.
 enum class OptimizerState : uint8_t { kNone, kFloat32 };
 

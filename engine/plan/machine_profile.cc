@@ -24,8 +24,6 @@ constexpr MachineProfile kH100 = {.matmul_flops = 700e12,
 
 // The H100's own datasheet: dense bf16, HBM3, PCIe 5 x16 one way.
 constexpr double kH100Flops = 989e12, kH100Memory = 3.35e12, kH100Link = 64e9;
-// AdamW reads and writes so much host memory for a parameter.
-constexpr double kAdamwBytes = 26;
 
 // `link`: one way. `host_memory`: sustained by all cores together, of which AdamW gets what the
 // copies leave.
@@ -41,24 +39,25 @@ constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
           .device_bytes = kH100.device_bytes * sheet.memory / kH100Memory,
           .copy_in_bytes = kH100.copy_in_bytes * link,
           .copy_out_bytes = kH100.copy_out_bytes * link,
-          .adamw_parameters = sheet.host_memory / kAdamwBytes,
+          .adamw_parameters = sheet.host_memory / kAdamwHostBytes,
           .op_seconds = kH100.op_seconds};
 }
 
 // Host memory: what the measured host gives where the card says nothing of the host, LPDDR5X at
 // 80% of its 512 GB/s beside Grace, two channels of DDR5 under a card for desktops.
+constexpr NamedProfile OfDatasheet(std::string_view name, std::string_view card, int64_t gib,
+                                   const Datasheet& sheet) {
+  return {name, card, ProfileSource::kDatasheet, gib * kGib, sheet.flops, FromDatasheet(sheet)};
+}
+
 constexpr std::array kProfiles = {
-    NamedProfile{"h100-80gb-pcie5", "H100 80GB", ProfileSource::kMeasured, 80 * kGib, kH100},
-    NamedProfile{"h200-141gb-pcie5", "H200", ProfileSource::kDatasheet, 140 * kGib,
-                 FromDatasheet({989e12, 4.8e12, 64e9, 138e9})},
-    NamedProfile{"gh200-96gb", "GH200", ProfileSource::kDatasheet, 95 * kGib,
-                 FromDatasheet({989e12, 4.0e12, 450e9, 410e9})},
-    NamedProfile{"a100-80gb-pcie4", "A100", ProfileSource::kDatasheet, 80 * kGib,
-                 FromDatasheet({312e12, 1.94e12, 32e9, 138e9})},
-    NamedProfile{"rtx4090-24gb-pcie4", "RTX 4090", ProfileSource::kDatasheet, 24 * kGib,
-                 FromDatasheet({165e12, 1.01e12, 32e9, 70e9})},
-    NamedProfile{"rtx5090-32gb-pcie5", "RTX 5090", ProfileSource::kDatasheet, 32 * kGib,
-                 FromDatasheet({210e12, 1.79e12, 64e9, 75e9})},
+    NamedProfile{"h100-80gb-pcie5", "H100 80GB", ProfileSource::kMeasured, 80 * kGib, kH100Flops,
+                 kH100},
+    OfDatasheet("h200-141gb-pcie5", "H200", 140, {989e12, 4.8e12, 64e9, 138e9}),
+    OfDatasheet("gh200-96gb", "GH200", 95, {989e12, 4.0e12, 450e9, 410e9}),
+    OfDatasheet("a100-80gb-pcie4", "A100", 80, {312e12, 1.94e12, 32e9, 138e9}),
+    OfDatasheet("rtx4090-24gb-pcie4", "RTX 4090", 24, {165e12, 1.01e12, 32e9, 70e9}),
+    OfDatasheet("rtx5090-32gb-pcie5", "RTX 5090", 32, {210e12, 1.79e12, 64e9, 75e9}),
 };
 
 }  // namespace
@@ -97,6 +96,7 @@ NamedProfile ProfileOfCard(std::string_view card) {
   if (found != nullptr) return *found;
   NamedProfile unknown = kProfiles.front();
   unknown.source = ProfileSource::kEstimate;
+  unknown.datasheet_flops = 0;
   return unknown;
 }
 
@@ -107,6 +107,7 @@ NamedProfile CpuProfile(int threads) {
           .card = {},
           .source = ProfileSource::kEstimate,
           .device_memory_bytes = 0,
+          .datasheet_flops = 0,
           .rates = {.matmul_flops = 40e9 * count,
                     .attention_forward_flops = 4e9 * count,
                     .attention_backward_flops = 4e9 * count,

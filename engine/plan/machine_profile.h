@@ -22,6 +22,9 @@ struct MachineProfile {
   double op_seconds = 0;                // what an op costs beside its work
 };                                      // all per second, but the last
 
+// What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
+inline constexpr double kAdamwHostBytes = 26;
+
 enum class ProfileSource : uint8_t {
   kMeasured,   // fitted to timelines of steps on such a machine
   kDatasheet,  // a datasheet's peaks times the shares of its own that the measured machine reaches
@@ -34,6 +37,7 @@ struct NamedProfile {
   std::string_view card;  // part of what the driver calls the card
   ProfileSource source = ProfileSource::kMeasured;
   int64_t device_memory_bytes = 0;  // of the card; 0: it is the host's
+  double datasheet_flops = 0;       // of the card: dense bf16; 0: not known
   MachineProfile rates;
 };
 

@@ -6,8 +6,6 @@ namespace penstock {
 namespace {
 
 constexpr double kFloat = 4;
-// What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
-constexpr double kAdamwBytes = 26;
 
 class Costs {
  public:
@@ -136,7 +134,7 @@ void SlowUpdatesByStores(const StepProgram& program, const MachineProfile& machi
   if (stored_bytes == 0 || update == 0 || program.updates != Updates::kPending) return;
   const double at_the_same_time = std::min(1.0, update / forward);
   const double extra =
-      at_the_same_time * stored_bytes / (kAdamwBytes * machine.adamw_parameters * update);
+      at_the_same_time * stored_bytes / (kAdamwHostBytes * machine.adamw_parameters * update);
   for (size_t i = 0; i < seconds.size(); ++i) {
     if (std::holds_alternative<UpdateHost>(program.ops[i].body)) seconds[i] *= 1 + extra;
   }

@@ -1,6 +1,7 @@
 #include "engine/plan/program_memory.h"
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,9 +19,16 @@ constexpr int64_t kTensorAlignment = 256;  // what kernels want
 // leaves or arrives, one is free for the next.
 constexpr int32_t kPassingBuffers = 3;
 
+// What a part's buffers are called, by where they are. Inputs always stay, so none is shared.
+struct PartNames {
+  std::string_view kept, shared, passing, host, extra;
+};
 // By SavedPart.
-constexpr const char* kHostNames[] = {"host_x", "host_attention", "host_mlp"};
-constexpr const char* kExtraNames[] = {"extra0_", "extra1_", "extra2_"};
+constexpr PartNames kPartNames[] = {
+    {"x", {}, "passing_x", "host_x", "extra0_"},
+    {"attention", "attention_shared", "passing_attention", "host_attention", "extra1_"},
+    {"mlp", "mlp_shared", "passing_mlp", "host_mlp", "extra2_"},
+};
 
 }  // namespace
 
@@ -191,7 +199,7 @@ BufferId ProgramMemory::InSums(SavedPart part, int32_t block) {
     const int64_t bytes = PartBytes(before, level);
     if (offset + bytes > sums.bytes) return kNoBuffer;
     if (before == part) {
-      const Key key = {kExtraNames[static_cast<int>(part)], block};
+      const Key key = {kPartNames[static_cast<int>(part)].extra, block};
       const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
       if (fresh) {
         entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
@@ -219,40 +227,34 @@ BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
   return AllocateOnce(key, BufferClass::kActivation, PartBytes(SavedPart::kInput, SaveLevel::kAll));
 }
 
-BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
-  const Saving saving = policy_.SavingOf(block - 1);
-  const int64_t bytes = PartBytes(SavedPart::kAttention, saving.level);
+BufferId ProgramMemory::Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved) {
+  const PartNames& names = kPartNames[static_cast<int>(part)];
+  const SaveLevel level = saved ? policy_.SavingOf(block - 1).level : SaveLevel::kInput;
+  const int64_t bytes = PartBytes(part, level);
   const int32_t mb = Slot(micro_batch);
-  if (!keep || saving.level == SaveLevel::kInput) {
-    return AllocateOnce({"attention_shared"}, BufferClass::kScratch, bytes);
-  }
+  if (!saved) return AllocateOnce({names.shared}, BufferClass::kScratch, bytes);
   if (IsExtra(micro_batch)) {
-    if (const BufferId id = InSums(SavedPart::kAttention, block); id != kNoBuffer) return id;
+    if (const BufferId id = InSums(part, block); id != kNoBuffer) return id;
   }
   if (SavedOnHost(block)) {
     const int32_t visit = block * slots_in_flight() + mb;
-    return AllocateOnce({"passing_attention", visit % kPassingBuffers}, BufferClass::kSaved, bytes);
+    return AllocateOnce({names.passing, visit % kPassingBuffers}, BufferClass::kSaved, bytes);
   }
-  return AllocateOnce({"attention", block, mb}, BufferClass::kSaved, bytes);
+  return AllocateOnce({names.kept, block, mb}, BufferClass::kSaved, bytes);
+}
+
+BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
+  const bool saved = keep && policy_.SavingOf(block - 1).level != SaveLevel::kInput;
+  return Tensors(SavedPart::kAttention, block, micro_batch, saved);
 }
 
 BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
-  const SaveLevel level = keep ? policy_.SavingOf(block - 1).level : SaveLevel::kInput;
-  const int64_t bytes = PartBytes(SavedPart::kMlp, level);
-  const int32_t mb = Slot(micro_batch);
-  if (level != SaveLevel::kAll) return AllocateOnce({"mlp_shared"}, BufferClass::kScratch, bytes);
-  if (IsExtra(micro_batch)) {
-    if (const BufferId id = InSums(SavedPart::kMlp, block); id != kNoBuffer) return id;
-  }
-  if (SavedOnHost(block)) {
-    const int32_t visit = block * slots_in_flight() + mb;
-    return AllocateOnce({"passing_mlp", visit % kPassingBuffers}, BufferClass::kSaved, bytes);
-  }
-  return AllocateOnce({"mlp", block, mb}, BufferClass::kSaved, bytes);
+  const bool saved = keep && policy_.SavingOf(block - 1).level == SaveLevel::kAll;
+  return Tensors(SavedPart::kMlp, block, micro_batch, saved);
 }
 
 BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batch) {
-  return AllocateOnce({kHostNames[static_cast<int>(part)], block, Slot(micro_batch)},
+  return AllocateOnce({kPartNames[static_cast<int>(part)].host, block, Slot(micro_batch)},
                       BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level),
                       Arena::kHost);
 }
@@ -264,12 +266,8 @@ absl::Status ProgramMemory::Finish() {
 }
 
 absl::Status ProgramMemory::OverBudget() const {
-  std::map<BufferClass, int64_t> by_class;
-  for (const Buffer& buffer : program_.buffers) {
-    if (buffer.arena == Arena::kDevice) by_class[buffer.buffer_class] += buffer.bytes;
-  }
   std::string parts;
-  for (const auto& [buffer_class, bytes] : by_class) {
+  for (const auto& [buffer_class, bytes] : BytesByClass(program_, Arena::kDevice)) {
     absl::StrAppend(&parts, parts.empty() ? "" : ", ", BufferClassName(buffer_class), " ",
                     FormatBytes(bytes));
   }

@@ -71,6 +71,9 @@ class ProgramMemory {
   int32_t Slot(int32_t micro_batch) const;
   int32_t slots_in_flight() const { return RoundSize(0); }
   bool IsExtra(int32_t micro_batch) const;
+  // Where the tensors of a part that forward makes go: kept for backward if `saved`, else to one
+  // place that all share.
+  BufferId Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved);
   // The extra micro-batch's buffer inside the gradient sums of the layer before; kNoBuffer if it
   // does not fit there.
   BufferId InSums(SavedPart part, int32_t block);

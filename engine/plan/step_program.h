@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <variant>
 #include <vector>
@@ -188,6 +189,9 @@ struct StepProgram {
 
   const Buffer& buffer(BufferId id) const { return buffers[Index(id)]; }
 };
+
+// Bytes of the buffers in an arena, by what they are for. Buffers that share bytes count each.
+std::map<BufferClass, int64_t> BytesByClass(const StepProgram& program, Arena arena);
 
 // One line an op, after one line a buffer. Golden tests, logs and error messages share it.
 std::string ToText(const StepProgram& program);

@@ -178,6 +178,14 @@ const char* BufferClassName(BufferClass buffer_class) {
   return "?";
 }
 
+std::map<BufferClass, int64_t> BytesByClass(const StepProgram& program, Arena arena) {
+  std::map<BufferClass, int64_t> bytes;
+  for (const Buffer& buffer : program.buffers) {
+    if (buffer.arena == arena) bytes[buffer.buffer_class] += buffer.bytes;
+  }
+  return bytes;
+}
+
 std::string OpText(const StepProgram& program, OpId id) {
   const Op& op = program.ops[Index(id)];
   std::string text = absl::StrFormat("%%%d %s %s", Index(id), LaneName(op.lane),

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <map>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -14,6 +13,7 @@
 #include "engine/base/units.h"
 #include "engine/data/batch.h"
 #include "engine/exec/host_ops.h"
+#include "engine/kernels/attention.h"
 #include "engine/memory/host_store.h"
 #include "engine/nn/kernel_scratch.h"
 #include "engine/train/export.h"
@@ -66,12 +66,8 @@ class MemorySummary {
 
 std::vector<MemoryPlanSummary::Entry> ArenaEntries(const StepProgram& program,
                                                    const Policy& policy) {
-  std::map<BufferClass, int64_t> by_class;
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.arena == Arena::kDevice) by_class[buffer.buffer_class] += buffer.bytes;
-  }
   std::vector<MemoryPlanSummary::Entry> entries;
-  for (const auto& [buffer_class, bytes] : by_class) {
+  for (const auto& [buffer_class, bytes] : BytesByClass(program, Arena::kDevice)) {
     std::string name = BufferClassName(buffer_class);
     if (buffer_class == BufferClass::kScratch) {
       absl::StrAppend(&name, " (", policy.head_chunk_rows, " rows)");
@@ -397,6 +393,13 @@ absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config) {
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
                                               int64_t data_bytes, const HostMemoryLimit& usable) {
   PENSTOCK_RETURN_IF_ERROR(CheckBatchBounds(config.batch, model.spec));
+  if (OnCuda(config) && model.spec.head_dim > kLargestCudaHeadDim) {
+    return Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
+                 absl::StrCat("the model's head_dim is ", model.spec.head_dim,
+                              "; on a GPU it may be at most ", kLargestCudaHeadDim,
+                              "; run the job with device.kind CPU"),
+                 {{"field", "device.kind"}});
+  }
   if (config.batch.sequence_length > model.spec.max_positions) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
                  absl::StrCat("batch.sequence_length ", config.batch.sequence_length,

@@ -22,6 +22,7 @@ struct TrainingPlan {
 };
 
 // `data_bytes`: size of the training files, from which the number of rows is estimated.
+// Unimplemented / FEATURE_UNSUPPORTED for a shape that the device's kernels do not have.
 // DEVICE/HOST_MEMORY_INSUFFICIENT if it does not fit `usable`, with the change that would.
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
                                               int64_t data_bytes, const HostMemoryLimit& usable);

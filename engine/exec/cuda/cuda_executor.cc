@@ -113,8 +113,9 @@ class CudaExecutor final : public Executor {
     }
     op_texts_ = &texts->second;
     input_ = &input;
-    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
+    // An input that is refused leaves a pending update where it is.
     PENSTOCK_RETURN_IF_ERROR(Begin());
+    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
     absl::Status status = lanes_.Run(program, [this](const Op& op) { return RunOrQueue(op); });
     // What has been queued runs to its end, also after a failure: buffers are reused.
     absl::Status drained = Drain();

@@ -51,10 +51,8 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
   ModelSpec spec = TinySpec(options.layers, options.head);
   if (options.adjust != nullptr) options.adjust(spec);
   const ModelLayout layout = MakeLayout(spec);
-  store_ = *HostStore::Create(layout, OptimizerState::kFloat32,
-                              options.policy.gradient_type == GradientType::kBfloat16
-                                  ? GradientPlane::kBfloat16
-                                  : GradientPlane::kFloat32);
+  store_ =
+      *HostStore::Create(layout, OptimizerState::kFloat32, PlaneOf(options.policy.gradient_type));
   RandomWeights(*store_);
   CutDocuments(options.cut, documents);
   const int64_t tokens = options.cut.tokens_per_micro_batch;

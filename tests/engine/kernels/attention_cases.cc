@@ -21,57 +21,17 @@ AttentionResults RunAttention(const cpu::Context& context, const AttentionInputs
   Floats scratch = Poisoned(scratch_bytes / static_cast<int64_t>(sizeof(float)));
   AttentionResults results{Poisoned(inputs.dout.size()), Poisoned(shape.rows() * shape.heads),
                            Poisoned(inputs.qkv.size())};
-  const float* q = inputs.qkv.data();
-  const int64_t k_offset = inputs.q_size();
-  const int64_t v_offset = inputs.q_size() + inputs.kv_size();
-  const int64_t documents = static_cast<int64_t>(shape.starts.size()) - 1;
-  EXPECT_TRUE(AttentionForward(context, {.q = q,
-                                         .q_stride = inputs.stride(),
-                                         .k = q + k_offset,
-                                         .k_stride = inputs.stride(),
-                                         .v = q + v_offset,
-                                         .v_stride = inputs.stride(),
-                                         .out = results.out.data(),
-                                         .lse = results.lse.data(),
-                                         .document_starts = shape.starts.data(),
-                                         .num_documents = documents,
-                                         .rows = shape.rows(),
-                                         .num_heads = shape.heads,
-                                         .num_kv_heads = shape.kv_heads,
-                                         .head_dim = shape.head_dim,
-                                         .scale = static_cast<float>(shape.scale),
-                                         .window = shape.window,
-                                         .scratch = scratch.data(),
-                                         .scratch_bytes = scratch_bytes})
-                  .ok());
-  scratch = Poisoned(scratch.size());
-  float* dq = results.dqkv.data();
-  EXPECT_TRUE(AttentionBackward(context, {.q = q,
-                                          .q_stride = inputs.stride(),
-                                          .k = q + k_offset,
-                                          .k_stride = inputs.stride(),
-                                          .v = q + v_offset,
-                                          .v_stride = inputs.stride(),
-                                          .out = results.out.data(),
-                                          .dout = inputs.dout.data(),
-                                          .lse = results.lse.data(),
-                                          .dq = dq,
-                                          .dq_stride = inputs.stride(),
-                                          .dk = dq + k_offset,
-                                          .dk_stride = inputs.stride(),
-                                          .dv = dq + v_offset,
-                                          .dv_stride = inputs.stride(),
-                                          .document_starts = shape.starts.data(),
-                                          .num_documents = documents,
-                                          .rows = shape.rows(),
-                                          .num_heads = shape.heads,
-                                          .num_kv_heads = shape.kv_heads,
-                                          .head_dim = shape.head_dim,
-                                          .scale = static_cast<float>(shape.scale),
-                                          .window = shape.window,
-                                          .scratch = scratch.data(),
-                                          .scratch_bytes = scratch_bytes})
-                  .ok());
+  const AttentionArrays<float> arrays{.qkv = inputs.qkv.data(),
+                                      .dout = inputs.dout.data(),
+                                      .out = results.out.data(),
+                                      .lse = results.lse.data(),
+                                      .dqkv = results.dqkv.data(),
+                                      .starts = shape.starts.data(),
+                                      .scratch = scratch.data(),
+                                      .scratch_bytes = scratch_bytes};
+  EXPECT_TRUE(AttentionForward(context, ForwardArgs(inputs, arrays)).ok());
+  std::fill(scratch.begin(), scratch.end(), Poisoned(1).front());
+  EXPECT_TRUE(AttentionBackward(context, BackwardArgs(inputs, arrays)).ok());
   return results;
 }
 

@@ -62,55 +62,16 @@ AttentionResults RunOnDevice(const cuda::Context& context, const Route& route,
   const DeviceBf16 out(Poisoned(inputs.dout.size())), dqkv(Poisoned(inputs.qkv.size()));
   const DeviceFloats lse(Poisoned(shape.rows() * shape.heads));
   const DeviceInts starts(shape.starts);
-  const int64_t documents = static_cast<int64_t>(shape.starts.size()) - 1;
-  const int64_t k_offset = inputs.q_size(), v_offset = inputs.q_size() + inputs.kv_size();
-  RunForward(context, route,
-             {.q = qkv.data(),
-              .q_stride = inputs.stride(),
-              .k = qkv.data() + k_offset,
-              .k_stride = inputs.stride(),
-              .v = qkv.data() + v_offset,
-              .v_stride = inputs.stride(),
-              .out = out.data(),
-              .lse = lse.data(),
-              .document_starts = starts.data(),
-              .num_documents = documents,
-              .rows = shape.rows(),
-              .num_heads = shape.heads,
-              .num_kv_heads = shape.kv_heads,
-              .head_dim = shape.head_dim,
-              .scale = static_cast<float>(shape.scale),
-              .window = shape.window,
-              .scratch = scratch.data(),
-              .scratch_bytes = scratch_bytes,
-              .host_document_starts = shape.starts.data()});
-  RunBackward(context, route,
-              {.q = qkv.data(),
-               .q_stride = inputs.stride(),
-               .k = qkv.data() + k_offset,
-               .k_stride = inputs.stride(),
-               .v = qkv.data() + v_offset,
-               .v_stride = inputs.stride(),
-               .out = out.data(),
-               .dout = dout.data(),
-               .lse = lse.data(),
-               .dq = dqkv.data(),
-               .dq_stride = inputs.stride(),
-               .dk = dqkv.data() + k_offset,
-               .dk_stride = inputs.stride(),
-               .dv = dqkv.data() + v_offset,
-               .dv_stride = inputs.stride(),
-               .document_starts = starts.data(),
-               .num_documents = documents,
-               .rows = shape.rows(),
-               .num_heads = shape.heads,
-               .num_kv_heads = shape.kv_heads,
-               .head_dim = shape.head_dim,
-               .scale = static_cast<float>(shape.scale),
-               .window = shape.window,
-               .scratch = scratch.data(),
-               .scratch_bytes = scratch_bytes,
-               .host_document_starts = shape.starts.data()});
+  const AttentionArrays<bf16> arrays{.qkv = qkv.data(),
+                                     .dout = dout.data(),
+                                     .out = out.data(),
+                                     .lse = lse.data(),
+                                     .dqkv = dqkv.data(),
+                                     .starts = starts.data(),
+                                     .scratch = scratch.data(),
+                                     .scratch_bytes = scratch_bytes};
+  RunForward(context, route, ForwardArgs(inputs, arrays));
+  RunBackward(context, route, BackwardArgs(inputs, arrays));
   return {out.Download(), lse.Download(), dqkv.Download()};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "bench/geometry.h"
 #include "engine/base/status.h"
 #include "engine/plan/op_cost.h"
 #include "engine/plan/simulate.h"
@@ -20,23 +21,12 @@ constexpr int64_t kGib = int64_t{1} << 30;
 // What an H100 80GB leaves to a program.
 constexpr int64_t kH100Bytes = 77 * kGib;
 
-// The shape of Qwen2.5-7B.
+// Qwen2.5-7B with so many layers.
 ModelSpec SevenB(int64_t layers = 28) {
-  return {.family = "qwen2",
-          .vocab_size = 152064,
-          .hidden_size = 3584,
-          .intermediate_size = 18944,
-          .num_layers = layers,
-          .num_heads = 28,
-          .num_kv_heads = 4,
-          .head_dim = 128,
-          .max_positions = 131072,
-          .rms_norm_eps = 1e-6,
-          .attention_scale = 1 / std::sqrt(128.0),
-          .rope = {.theta = 1e6},
-          .head = HeadWeights::kSeparate,
-          .qkv_bias = true,
-          .window = std::vector<int64_t>(layers, 0)};
+  ModelSpec spec = *FindGeometry("qwen2.5-7b");
+  spec.num_layers = layers;
+  spec.window.assign(layers, 0);
+  return spec;
 }
 
 // A job on an H100.

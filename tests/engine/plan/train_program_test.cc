@@ -35,11 +35,7 @@ std::map<int32_t, int> FetchesByBlock(const StepProgram& program) {
 }
 
 int64_t BytesOf(const StepProgram& program, BufferClass buffer_class) {
-  int64_t bytes = 0;
-  for (const Buffer& buffer : program.buffers) {
-    if (buffer.buffer_class == buffer_class) bytes += buffer.bytes;
-  }
-  return bytes;
+  return BytesByClass(program, Arena::kDevice)[buffer_class];
 }
 
 // The program as text, against a file that people read in review. To accept a change:
