@@ -208,6 +208,7 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
     InitializeWeights(setup.spec, /*seed=*/1, *setup.store, pool);
     end_phase("random_weights");
   }
+  PENSTOCK_ASSIGN_OR_RETURN(const PageLock page_lock, PageLockOf(flags));
   PENSTOCK_ASSIGN_OR_RETURN(setup.executor,
                             CreateCudaExecutor(setup.spec, *setup.store,
                                                {.tokens_per_micro_batch = flags.micro_batch_tokens,
@@ -216,6 +217,7 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
                                                 .mlp_chunk_rows = flags.mlp_chunk_rows,
                                                 .arena_bytes = setup.train.arena_bytes,
                                                 .host_arena_bytes = setup.train.host_arena_bytes,
+                                                .page_lock = page_lock,
                                                 .threads = setup.threads}));
   end_phase("executor");  // locks the store's memory
   StepResult unused;

@@ -26,6 +26,7 @@ FlagTables TablesOf(StepFlags& flags) {
                     {"update", &flags.update},
                     {"gradients", &flags.gradients},
                     {"machine", &flags.machine},
+                    {"page_lock", &flags.page_lock},
                     {"commit", &flags.commit},
                     {"date", &flags.date}},
           .numbers = {{"micro_batches", &flags.micro_batches},
@@ -65,6 +66,13 @@ absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv) {
   if (status.ok()) status = CheckStepFlags(flags);
   if (!status.ok()) return status;
   return flags;
+}
+
+absl::StatusOr<PageLock> PageLockOf(const StepFlags& flags) {
+  return Choose<PageLock>("page_lock", flags.page_lock,
+                          {{"required", PageLock::kRequired},
+                           {"preferred", PageLock::kPreferred},
+                           {"off", PageLock::kOff}});
 }
 
 absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "bench/flags.h"
+#include "engine/memory/page_lock.h"
 #include "engine/model/model_spec.h"
 #include "engine/plan/policy.h"
 
@@ -31,6 +32,7 @@ struct StepFlags {
   // Layers, from the first, that save their input and attention side on the host, or their input.
   int64_t host_attention_layers = 0, host_input_layers = 0;
   double device_cap_gib = 0;  // 0: none
+  std::string page_lock = "required";  // preferred, off
 
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
   // With plan_only the machine that the step is predicted for; a run asks its card.
@@ -47,6 +49,7 @@ absl::Status CheckStepFlags(const StepFlags& flags);
 // The command line of a program that has only these flags.
 absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv);
 
+absl::StatusOr<PageLock> PageLockOf(const StepFlags& flags);
 absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec);
 
 }  // namespace penstock

@@ -16,6 +16,7 @@
 #include "engine/base/status.h"
 #include "engine/data/packing.h"
 #include "engine/data/source.h"
+#include "engine/memory/page_lock.h"
 #include "engine/plan/policy.h"
 #include "engine/plan/step_decision.h"
 
@@ -85,6 +86,7 @@ struct DeviceConfig {
   // Device memory that a plan may take. PlanTraining() needs it; Train() takes what the GPU has
   // free if that is less, or if this is 0.
   int64_t memory_bytes = 0;
+  PageLock page_lock = PageLock::kRequired;
 };
 
 struct TrainConfig {

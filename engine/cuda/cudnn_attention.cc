@@ -99,8 +99,9 @@ class GraphBuilder {
     options.set_attn_scale(shape_.scale)
         .set_padding_mask(true)
         .set_seq_len_q(Counts(kQueryCounts))
-        .set_seq_len_kv(Counts(kKeyCounts))
-        .set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
+        .set_seq_len_kv(Counts(kKeyCounts));
+    if (!shape_.causal) return;
+    options.set_diagonal_alignment(cudnn_frontend::DiagonalAlignment_t::TOP_LEFT)
         .set_diagonal_band_right_bound(0);
     if (shape_.window > 0) {
       options.set_diagonal_band_left_bound(static_cast<int>(shape_.window));
@@ -237,7 +238,7 @@ class LoadedCudnnAttention final : public CudnnAttention {
     };
     set(kQ, arrays.q), set(kK, arrays.k), set(kV, arrays.v);
     set(kOut, arrays.out), set(kLse, arrays.lse);
-    set(kQueryCounts, arrays.counts), set(kKeyCounts, arrays.counts);
+    set(kQueryCounts, arrays.q_counts), set(kKeyCounts, arrays.k_counts);
     set(kQOffsets, arrays.q_offsets), set(kKOffsets, arrays.k_offsets);
     set(kVOffsets, arrays.v_offsets), set(kOutOffsets, arrays.out_offsets);
     set(kLseOffsets, arrays.lse_offsets);

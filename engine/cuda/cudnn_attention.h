@@ -27,25 +27,26 @@ namespace penstock::cuda {
 // lse_stride].
 struct CudnnAttentionShape {
   bool backward;
+  bool causal;  // else a query sees all keys of its document
   int64_t batch, longest;
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t q_stride, k_stride, v_stride, out_stride, lse_stride;
   int64_t dq_stride, dk_stride, dv_stride;  // backward
-  int64_t window;                           // 0: none
+  int64_t window;                           // 0: none; causal only
   float scale;
 
   auto operator<=>(const CudnnAttentionShape&) const = default;
 };
 
-// Device pointers. Counts [batch] in rows, offsets [batch + 1] in elements; `out_offsets` serves
-// dout too.
+// Device pointers. Counts [batch] in rows of queries and of keys, offsets [batch + 1] in elements;
+// `out_offsets` serves dout too.
 struct CudnnAttentionArrays {
   const void *q, *k, *v;
   const void* out;   // written by forward
   const float* lse;  // likewise
   const void* dout;  // backward, as the rest
   void *dq, *dk, *dv;
-  const int32_t* counts;
+  const int32_t *q_counts, *k_counts;
   const int64_t *q_offsets, *k_offsets, *v_offsets, *out_offsets, *lse_offsets;
   const int64_t *dq_offsets, *dk_offsets, *dv_offsets;
 };

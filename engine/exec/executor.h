@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/memory/host_store.h"
+#include "engine/memory/page_lock.h"
 #include "engine/nn/decoder.h"
 #include "engine/plan/step_decision.h"
 #include "engine/plan/step_program.h"
@@ -67,6 +69,9 @@ class Executor {
 
   // The measured timeline of the last Run, by op.
   virtual std::span<const OpTime> timeline() const = 0;
+
+  // What the user is to know before the first step; empty: nothing.
+  virtual std::string notice() const { return {}; }
 };
 
 struct ExecutorOptions {
@@ -79,6 +84,7 @@ struct ExecutorOptions {
   // If set, what every byte of the arenas is when the executor begins. No result depends on it:
   // tests set it to find a kernel that reads what nobody wrote.
   std::optional<uint8_t> arena_fill = {};
+  PageLock page_lock = PageLock::kRequired;  // of the store and the host arena, for a GPU
   int threads = 1;  // of the host lane and, on the CPU, separately of the compute lane
 };
 
@@ -87,7 +93,8 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCpuExecutor(const ModelSpec& spe
                                                             const ExecutorOptions& options);
 
 // On the current GPU: bf16 weights and activations, so programs have element_bytes 2 and, as
-// kernel_scratch_bytes, CudaKernelScratchBytes (nn/kernel_scratch.h). Locks the store's pages.
+// kernel_scratch_bytes, CudaKernelScratchBytes (nn/kernel_scratch.h). Locks the store's pages as
+// page_lock says; no bit of a result depends on that.
 // Unavailable without a device, Unimplemented in a build without CUDA or on a card without bf16.
 absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& spec,
                                                              HostStore& store,

@@ -7,7 +7,9 @@
 namespace penstock::attention {
 namespace {
 
-constexpr int64_t kBf16Bytes = 2;
+constexpr int64_t kBf16Bytes = 2, kFloatBytes = 4;
+// Calls of smaller blocks would be slower than our own kernels.
+constexpr int64_t kShortestBlock = 1024;
 
 int64_t PowerOfTwoFrom(int64_t value) {
   int64_t power = 1;
@@ -93,6 +95,39 @@ int64_t BackwardPlanBytes(const AttentionShape& shape, int64_t length_class,
   return cut.batch * cut.num_kv_heads * GroupBytes(shape, length_class);
 }
 
+BlockScratch PlaceBlocks(const AttentionShape& shape, int64_t rows, const BlockCut& cut) {
+  const int64_t kv_width = cut.num_kv_heads * shape.head_dim;
+  const int64_t q_width = kv_width * (shape.num_heads / shape.num_kv_heads);
+  BlockScratch scratch{};
+  const auto place = [&scratch](int64_t bytes) {
+    constexpr int64_t kAlignment = 256;
+    const int64_t begin = scratch.bytes;
+    scratch.bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    return begin;
+  };
+  scratch.dk_sum = place(rows * kv_width * kFloatBytes);
+  scratch.dv_sum = place(rows * kv_width * kFloatBytes);
+  scratch.dq_sum = place(cut.block * q_width * kFloatBytes);
+  scratch.dq_part = place(cut.block * q_width * kBf16Bytes);
+  scratch.dk_part = place(cut.block * kv_width * kBf16Bytes);
+  scratch.dv_part = place(cut.block * kv_width * kBf16Bytes);
+  scratch.plan = place(BackwardPlanBytes(shape, cut.block, {1, cut.num_kv_heads}));
+  return scratch;
+}
+
+BlockCut CutIntoBlocks(const AttentionShape& shape, int64_t rows, int64_t bytes) {
+  // Without groups cuDNN lays gradients out as what they are of (attention_cudnn_cuda.cc), and
+  // partial ones here are laid out on their own.
+  if (shape.num_heads == shape.num_kv_heads) return {0, 0};
+  for (int64_t block = PowerOfTwoUpTo(rows); block >= kShortestBlock; block /= 2) {
+    for (int64_t heads = shape.num_kv_heads; heads > 0; --heads) {
+      if (shape.num_kv_heads % heads != 0) continue;
+      if (PlaceBlocks(shape, rows, {block, heads}).bytes <= bytes) return {block, heads};
+    }
+  }
+  return {0, 0};
+}
+
 absl::Status ForEachForwardCall(const AttentionShape& shape, const int32_t* starts,
                                 int64_t num_documents, VisitCall visit) {
   Call call{.batch = 0,
@@ -144,7 +179,10 @@ int64_t CudaAttentionScratchBytes(const AttentionShape& shape) {
   for (int64_t length_class = attention::kShortestClass; length_class <= last; length_class *= 2) {
     const attention::BackwardCut cut =
         attention::CutBackward(shape, length_class, attention::kMostPlanBytes);
-    largest = std::max(largest, attention::BackwardPlanBytes(shape, length_class, cut));
+    // A document of this class that goes by blocks makes use of all that it may.
+    largest = cut.batch == 0
+                  ? attention::kMostPlanBytes
+                  : std::max(largest, attention::BackwardPlanBytes(shape, length_class, cut));
   }
   // Our own kernels' sums are not needed at the same time as a plan's workspace.
   return attention::kTableBytes + std::max(row_sums, largest + attention::kRoundingBytes);

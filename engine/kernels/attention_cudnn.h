@@ -10,7 +10,8 @@ namespace penstock::cuda::attention {
 // run: no cuDNN in the context, document_starts not known on the host, an array that is not aligned
 // to 16 bytes, a head_dim below 32, k and v (or a gradient and what it is of) with different
 // strides, too little scratch, or a shape that cuDNN refuses. Documents too long for cuDNN's
-// backward op (attention_calls.h) go through our own kernel, one by one. The choice depends on
+// backward op go by blocks or, where they cannot (attention_calls.h), through our own kernel, one
+// by one. The choice depends on
 // shapes, strides and bytes of scratch, so it is the same at every step. REQUIRES: the op's
 // contract has been checked.
 absl::StatusOr<bool> ForwardByCudnn(const cuda::Context& context,

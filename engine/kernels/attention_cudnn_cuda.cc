@@ -7,6 +7,7 @@
 #include "engine/cuda/context.h"
 #include "engine/cuda/cudnn_attention.h"
 #include "engine/cuda/status.h"
+#include "engine/kernels/attention_blocks_cuda.h"
 #include "engine/kernels/attention_calls.h"
 #include "engine/kernels/attention_cudnn.h"
 #include "engine/kernels/attention_tables_cuda.h"
@@ -71,6 +72,7 @@ template <typename Args>
 CudnnAttentionShape PlanShape(const Args& args, const Call& call) {
   const int64_t group = args.num_heads / args.num_kv_heads;
   return {.backward = false,
+          .causal = true,
           .batch = call.batch,
           .longest = call.longest,
           .num_heads = call.num_kv_heads * group,
@@ -110,7 +112,8 @@ CudnnAttentionArrays Arrays(const Args& args, const Call& call, const CallTables
           .dq = nullptr,
           .dk = nullptr,
           .dv = nullptr,
-          .counts = tables.counts,
+          .q_counts = tables.counts,
+          .k_counts = tables.counts,
           .q_offsets = tables.of(CallTables::kQ),
           .k_offsets = tables.of(CallTables::kK),
           .v_offsets = tables.of(CallTables::kV),
@@ -151,10 +154,9 @@ absl::Status RunCall(const Context& context, const CudnnAttentionShape& shape, c
   return context.cudnn->Run(shape, arrays, scratch.rest);
 }
 
-// One document by our own kernels: its rows alone, as a micro-batch of one.
-absl::Status RunLong(const Context& context, const AttentionBackwardArgs<bf16>& args,
-                     const penstock::attention::Document& document, const Scratch& scratch) {
-  PENSTOCK_RETURN_IF_ERROR(FillStarts(document.rows, scratch.tables.counts, context.stream));
+// The rows of one document, as a micro-batch of one.
+AttentionBackwardArgs<bf16> Alone(const AttentionBackwardArgs<bf16>& args,
+                                  const penstock::attention::Document& document) {
   const int64_t row = document.begin, q_size = args.num_heads * args.head_dim;
   AttentionBackwardArgs<bf16> alone = args;
   alone.q += row * args.q_stride;
@@ -166,12 +168,34 @@ absl::Status RunLong(const Context& context, const AttentionBackwardArgs<bf16>& 
   alone.dq += row * args.dq_stride;
   alone.dk += row * args.dk_stride;
   alone.dv += row * args.dv_stride;
-  alone.document_starts = scratch.tables.counts;
   alone.num_documents = 1;
   alone.rows = document.rows;
-  alone.scratch = scratch.rest;
-  alone.scratch_bytes = scratch.rest_bytes;
-  return BackwardByKernels(context, alone);
+  return alone;
+}
+
+// A document too long for one call. A cut of block 0 means our own kernels.
+BlocksArgs Blocks(const AttentionBackwardArgs<bf16>& args,
+                  const penstock::attention::Document& document, const Scratch& scratch) {
+  const int64_t bytes = scratch.rest_bytes - penstock::attention::kRoundingBytes;
+  BlocksArgs blocks{.args = Alone(args, document),
+                    .cut = {0, 0},
+                    .tables = scratch.tables,
+                    .scratch = scratch.rest,
+                    .plan_slack_bytes = penstock::attention::kRoundingBytes};
+  if (args.window == 0) {
+    blocks.cut = penstock::attention::CutIntoBlocks(ShapeOf(args), document.rows, bytes);
+  }
+  return blocks;
+}
+
+absl::Status RunLong(const Context& context, BlocksArgs blocks, const Scratch& scratch) {
+  if (blocks.cut.block > 0) return RunBlocks(context, blocks);
+  PENSTOCK_RETURN_IF_ERROR(
+      FillStarts(static_cast<int32_t>(blocks.args.rows), scratch.tables.counts, context.stream));
+  blocks.args.document_starts = scratch.tables.counts;
+  blocks.args.scratch = scratch.rest;
+  blocks.args.scratch_bytes = scratch.rest_bytes;
+  return BackwardByKernels(context, blocks.args);
 }
 
 }  // namespace
@@ -211,7 +235,10 @@ absl::StatusOr<bool> BackwardByCudnn(const Context& context,
       [&](const Call& call) {
         return Prepare(context, BackwardPlanShape(args, call), scratch.rest_bytes, usable);
       },
-      [](const penstock::attention::Document&) { return absl::OkStatus(); }));
+      [&](const penstock::attention::Document& document) {
+        const BlocksArgs blocks = Blocks(args, document, scratch);
+        return blocks.cut.block == 0 ? absl::OkStatus() : PrepareBlocks(context, blocks, usable);
+      }));
   if (!usable) return false;
   PENSTOCK_RETURN_IF_ERROR(for_each(
       [&](const Call& call) {
@@ -219,7 +246,7 @@ absl::StatusOr<bool> BackwardByCudnn(const Context& context,
                        BackwardArrays(args, call, scratch.tables), scratch);
       },
       [&](const penstock::attention::Document& document) {
-        return RunLong(context, args, document, scratch);
+        return RunLong(context, Blocks(args, document, scratch), scratch);
       }));
   return true;
 }

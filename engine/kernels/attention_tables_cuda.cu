@@ -27,6 +27,22 @@ __global__ void FillTablesKernel(const TableParams params, const CallTables tabl
   if (index < params.batch) tables.counts[index] = inside ? document.rows : 0;
 }
 
+struct BlockTableParams {
+  int64_t ends[CallTables::kOffsets];  // elements
+  int32_t query_rows, key_rows;
+};
+
+// A thread for each array.
+__global__ void FillBlockTablesKernel(const BlockTableParams params, const CallTables tables) {
+  const int i = static_cast<int>(threadIdx.x);
+  tables.offsets[i * CallTables::kOffsetsEach] = 0;
+  tables.offsets[i * CallTables::kOffsetsEach + 1] = params.ends[i];
+  if (i == 0) {
+    tables.counts[0] = params.query_rows;
+    tables.key_counts[0] = params.key_rows;
+  }
+}
+
 __global__ void FillStartsKernel(int32_t rows, int32_t* starts) {
   starts[0] = 0;
   starts[1] = rows;
@@ -43,6 +59,19 @@ absl::Status FillTables(const Call& call, const CallStrides& strides, const Call
   params.batch = static_cast<int>(call.batch);
   FillTablesKernel<<<1, Call::kMaxDocuments + 1, 0, stream>>>(params, tables);
   return LaunchStatus("attention: FillTables");
+}
+
+absl::Status FillBlockTables(int32_t query_rows, int32_t key_rows, const CallStrides& strides,
+                             const CallTables& tables, cudaStream_t stream) {
+  BlockTableParams params{};
+  for (int i = 0; i < CallTables::kOffsets; ++i) params.ends[i] = query_rows * strides[i];
+  for (const int i : {CallTables::kK, CallTables::kV, CallTables::kDk, CallTables::kDv}) {
+    params.ends[i] = key_rows * strides[i];
+  }
+  params.query_rows = query_rows;
+  params.key_rows = key_rows;
+  FillBlockTablesKernel<<<1, CallTables::kOffsets, 0, stream>>>(params, tables);
+  return LaunchStatus("attention: FillBlockTables");
 }
 
 absl::Status FillStarts(int32_t rows, int32_t* starts, cudaStream_t stream) {

@@ -1,14 +1,15 @@
 // RMSNorm over each attention head, for the q and k of families that have it. The maths is
 // rmsnorm.h's with one weight vector for all heads:
 //   forward    rstd[r,h] = 1 / sqrt(mean_i x[r,h,i]^2 + eps)
-//              y[r,h,i]  = x[r,h,i] * rstd[r,h] * w[i]
-//   backward   dx as in rmsnorm.h with one (r,h) for one row;
+//              raw[r,h,i] = x[r,h,i]        x[r,h,i] = x[r,h,i] * rstd[r,h] * w[i]
+//   backward   dx as in rmsnorm.h with one (r,h) for one row, x being forward's raw;
 //              dw[i]     = sum_r sum_h dy[r,h,i] * x[r,h,i] * rstd[r,h]
 // Shapes    a tensor is a view: element (r,h,i) lies at r * stride + h * head_dim + i, so q or k
 //           is normalised where it lies in the fused q,k,v activation. w, dw [head_dim];
 //           rstd [rows, heads].
 // Numerics  sums in f64; dw is f32.
-// Aliasing  forward: y may be x (same stride). Backward: dx may be dy (same stride).
+// Aliasing  forward writes over x, so that q, k and v keep one layout, and none else. Backward: dx
+//           may be dy (same stride).
 #pragma once
 
 #include <cstdint>
@@ -20,11 +21,11 @@ namespace penstock {
 
 template <typename T>
 struct HeadNormForwardArgs {
-  const T* x;
+  T* x;
   int64_t x_stride;  // elements between rows, >= heads * head_dim
+  T* raw;
+  int64_t raw_stride;
   const T* w;
-  T* y;
-  int64_t y_stride;
   float* rstd;
   int64_t rows, heads, head_dim;
   float eps;

@@ -1,5 +1,6 @@
 // A task owns 32 columns of all rows and heads for dw, and a block of rows for dx: no scratch for
 // partial sums, and one order of addition.
+#include <algorithm>
 #include <cmath>
 
 #include "engine/base/status.h"
@@ -15,15 +16,16 @@ struct ForwardRows {
   PENSTOCK_ISA_BODY void Run(const HeadNormForwardArgs<float>& args, int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
       for (int64_t head = 0; head < args.heads; ++head) {
-        const float* x = args.x + row * args.x_stride + head * args.head_dim;
-        float* y = args.y + row * args.y_stride + head * args.head_dim;
+        float* x = args.x + row * args.x_stride + head * args.head_dim;
+        float* raw = args.raw + row * args.raw_stride + head * args.head_dim;
         const double sum = LaneSum(
             args.head_dim, [x](int64_t i)
                                __attribute__((always_inline)) { return double{x[i]} * x[i]; });
         const float rstd = static_cast<float>(
             1.0 / std::sqrt(sum / static_cast<double>(args.head_dim) + args.eps));
         args.rstd[row * args.heads + head] = rstd;
-        for (int64_t i = 0; i < args.head_dim; ++i) y[i] = x[i] * rstd * args.w[i];
+        std::copy_n(x, args.head_dim, raw);
+        for (int64_t i = 0; i < args.head_dim; ++i) x[i] = raw[i] * rstd * args.w[i];
       }
     }
   }
@@ -76,10 +78,10 @@ absl::Status HeadNormForward(const cpu::Context& context, const HeadNormForwardA
                                                             {"heads", args.heads},
                                                             {"head_dim", args.head_dim},
                                                             {"x_stride", args.x_stride},
-                                                            {"y_stride", args.y_stride}}));
+                                                            {"raw_stride", args.raw_stride}}));
   PENSTOCK_RETURN_IF_ERROR(Require(args.rows == 0 || (args.x != nullptr && args.w != nullptr &&
-                                                      args.y != nullptr && args.rstd != nullptr),
-                                   "HeadNormForward", "arrays x, w, y and rstd"));
+                                                      args.raw != nullptr && args.rstd != nullptr),
+                                   "HeadNormForward", "arrays x, raw, w and rstd"));
   const int64_t block = RowsPerBlock(args.heads * args.head_dim);
   ParallelBlocks(context, args.rows, block,
                  [&](int64_t begin, int64_t end) { RunForIsa<ForwardRows>(args, begin, end); });

@@ -1,4 +1,7 @@
-// RMSNorm of heads on CUDA: one warp a row and head, since a head is short.
+// RMSNorm of heads on CUDA: a team of threads for each row and head, a part of a warp since a head
+// is short. Each element is read and written by one thread alone, so outputs may lie over inputs.
+#include <type_traits>
+
 #include "engine/base/status.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
@@ -12,7 +15,7 @@ namespace {
 
 using cuda::kWarp;
 
-constexpr int kWarps = 8;
+constexpr int kThreads = 256;
 
 struct Place {
   int64_t row, head;
@@ -20,43 +23,81 @@ struct Place {
 
 __device__ Place PlaceOf(int64_t pair, int64_t heads) { return {pair / heads, pair % heads}; }
 
-__global__ void HeadNormForwardKernel(const HeadNormForwardArgs<bf16> args) {
-  const int64_t pair = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  if (pair >= args.rows * args.heads) return;
-  const int lane = threadIdx.x % kWarp;
-  const Place place = PlaceOf(pair, args.heads);
-  const bf16* x = args.x + place.row * args.x_stride + place.head * args.head_dim;
-  bf16* y = args.y + place.row * args.y_stride + place.head * args.head_dim;
-  float sum = 0;
-  for (int64_t i = lane; i < args.head_dim; i += kWarp) {
-    const float value = cuda::DeviceFloat(x[i]);
-    sum += value * value;
+// The team's thread number, which row and head is its, and where its elements begin: kCount of them
+// every kCount * kTeam.
+template <int kCount, int kTeam>
+struct Team {
+  int64_t pair = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
+  int64_t first = threadIdx.x % kTeam * kCount;
+  static constexpr int64_t kStep = kCount * kTeam;
+
+  // The team's sum. Every thread of the warp takes part.
+  static __device__ float Sum(float value) {
+#pragma unroll
+    for (int offset = kTeam / 2; offset > 0; offset /= 2) {
+      value += __shfl_xor_sync(0xffffffffu, value, offset);
+    }
+    return value;
   }
-  sum = cuda::WarpSum(sum);
+};
+
+template <int kCount, int kTeam>
+__global__ void HeadNormForwardKernel(const HeadNormForwardArgs<bf16> args) {
+  const Team<kCount, kTeam> team;
+  const bool inside = team.pair < args.rows * args.heads;
+  const Place place = PlaceOf(inside ? team.pair : 0, args.heads);
+  bf16* x = args.x + place.row * args.x_stride + place.head * args.head_dim;
+  bf16* raw = args.raw + place.row * args.raw_stride + place.head * args.head_dim;
+  const int64_t end = inside ? args.head_dim : 0;
+  float values[kCount], weights[kCount];
+  float sum = 0;
+  for (int64_t i = team.first; i < end; i += team.kStep) {
+    cuda::Load(x + i, values);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sum += values[j] * values[j];
+  }
+  sum = team.Sum(sum);
   const float rstd = 1.0f / sqrtf(sum / static_cast<float>(args.head_dim) + args.eps);
-  if (lane == 0) args.rstd[pair] = rstd;
-  for (int64_t i = lane; i < args.head_dim; i += kWarp) {
-    y[i] = cuda::DeviceBf16(cuda::DeviceFloat(x[i]) * rstd * cuda::DeviceFloat(args.w[i]));
+  if (inside && team.first == 0) args.rstd[team.pair] = rstd;
+  for (int64_t i = team.first; i < end; i += team.kStep) {
+    cuda::Load(x + i, values);
+    cuda::Load(args.w + i, weights);
+    cuda::Store(values, raw + i);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) values[j] *= rstd * weights[j];
+    cuda::Store(values, x + i);
   }
 }
 
+template <int kCount, int kTeam>
 __global__ void HeadNormBackwardKernel(const HeadNormBackwardArgs<bf16> args) {
-  const int64_t pair = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarp;
-  if (pair >= args.rows * args.heads) return;
-  const int lane = threadIdx.x % kWarp;
-  const Place place = PlaceOf(pair, args.heads);
+  const Team<kCount, kTeam> team;
+  const bool inside = team.pair < args.rows * args.heads;
+  const Place place = PlaceOf(inside ? team.pair : 0, args.heads);
   const bf16* x = args.x + place.row * args.x_stride + place.head * args.head_dim;
   const bf16* dy = args.dy + place.row * args.dy_stride + place.head * args.head_dim;
   bf16* dx = args.dx + place.row * args.dx_stride + place.head * args.head_dim;
-  const float rstd = args.rstd[pair];
+  const int64_t end = inside ? args.head_dim : 0;
+  const float rstd = inside ? args.rstd[team.pair] : 0;
+  float inputs[kCount], gradients[kCount], weights[kCount];
   float sum = 0;
-  for (int64_t i = lane; i < args.head_dim; i += kWarp) {
-    sum += cuda::DeviceFloat(dy[i]) * cuda::DeviceFloat(args.w[i]) * cuda::DeviceFloat(x[i]) * rstd;
+  for (int64_t i = team.first; i < end; i += team.kStep) {
+    cuda::Load(x + i, inputs);
+    cuda::Load(dy + i, gradients);
+    cuda::Load(args.w + i, weights);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) sum += gradients[j] * weights[j] * inputs[j] * rstd;
   }
-  const float mean = cuda::WarpSum(sum) / static_cast<float>(args.head_dim);
-  for (int64_t i = lane; i < args.head_dim; i += kWarp) {
-    const float gradient = cuda::DeviceFloat(dy[i]) * cuda::DeviceFloat(args.w[i]);
-    dx[i] = cuda::DeviceBf16(rstd * (gradient - cuda::DeviceFloat(x[i]) * rstd * mean));
+  const float mean = team.Sum(sum) / static_cast<float>(args.head_dim);
+  for (int64_t i = team.first; i < end; i += team.kStep) {
+    cuda::Load(x + i, inputs);
+    cuda::Load(dy + i, gradients);
+    cuda::Load(args.w + i, weights);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      gradients[j] = rstd * (gradients[j] * weights[j] - inputs[j] * rstd * mean);
+    }
+    cuda::Store(gradients, dx + i);
   }
 }
 
@@ -76,8 +117,24 @@ struct WeightTerm {
   }
 };
 
-unsigned GridOf(int64_t rows, int64_t heads) {
-  return static_cast<unsigned>((rows * heads + kWarps - 1) / kWarps);
+// Runs launch(count, team) with the elements that a thread moves at a time and the size of a team,
+// as integral constants.
+template <typename Launch>
+void ForTeam(bool wide, int64_t head_dim, const Launch& launch) {
+  using std::integral_constant;
+  constexpr int kWide = cuda::kWide;
+  if (!wide) {
+    launch(integral_constant<int, 1>(), integral_constant<int, kWarp>());
+  } else if (head_dim <= 8 * kWide) {
+    launch(integral_constant<int, kWide>(), integral_constant<int, 8>());
+  } else {
+    launch(integral_constant<int, kWide>(), integral_constant<int, 16>());
+  }
+}
+
+unsigned GridOf(int64_t pairs, int team) {
+  const int64_t pairs_per_block = kThreads / team;
+  return static_cast<unsigned>((pairs + pairs_per_block - 1) / pairs_per_block);
 }
 
 }  // namespace
@@ -87,12 +144,17 @@ absl::Status HeadNormForward(const cuda::Context& context, const HeadNormForward
                                                             {"heads", args.heads},
                                                             {"head_dim", args.head_dim},
                                                             {"x_stride", args.x_stride},
-                                                            {"y_stride", args.y_stride}}));
+                                                            {"raw_stride", args.raw_stride}}));
   if (args.rows * args.heads == 0) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(
-      Require(args.x != nullptr && args.w != nullptr && args.y != nullptr && args.rstd != nullptr,
-              "HeadNormForward", "arrays x, w, y and rstd"));
-  HeadNormForwardKernel<<<GridOf(args.rows, args.heads), kWarps * kWarp, 0, context.stream>>>(args);
+      Require(args.x != nullptr && args.raw != nullptr && args.w != nullptr && args.rstd != nullptr,
+              "HeadNormForward", "arrays x, raw, w and rstd"));
+  const bool wide =
+      cuda::AllowsWide({args.x, args.raw, args.w}, {args.x_stride, args.raw_stride, args.head_dim});
+  ForTeam(wide, args.head_dim, [&](auto count, auto team) {
+    HeadNormForwardKernel<count, team>
+        <<<GridOf(args.rows * args.heads, team), kThreads, 0, context.stream>>>(args);
+  });
   return cuda::LaunchStatus("HeadNormForward");
 }
 
@@ -115,8 +177,13 @@ absl::Status HeadNormBackward(const cuda::Context& context,
                                            args.rows * args.heads, args.head_dim, args.dw_mode,
                                            args.dw));
   if (args.rows * args.heads == 0) return absl::OkStatus();
-  HeadNormBackwardKernel<<<GridOf(args.rows, args.heads), kWarps * kWarp, 0, context.stream>>>(
-      args);
+  const bool wide =
+      cuda::AllowsWide({args.dy, args.x, args.w, args.dx},
+                       {args.dy_stride, args.x_stride, args.dx_stride, args.head_dim});
+  ForTeam(wide, args.head_dim, [&](auto count, auto team) {
+    HeadNormBackwardKernel<count, team>
+        <<<GridOf(args.rows * args.heads, team), kThreads, 0, context.stream>>>(args);
+  });
   return cuda::LaunchStatus("HeadNormBackward");
 }
 

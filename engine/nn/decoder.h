@@ -8,12 +8,14 @@
 // queue work on `context` and keep no state between calls.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
 #include "absl/status/status.h"
 #include "engine/kernels/context.h"
 #include "engine/kernels/cross_entropy.h"
+#include "engine/kernels/rope.h"
 #include "engine/model/layout.h"
 #include "engine/plan/activations.h"
 #include "engine/plan/step_program.h"
@@ -127,7 +129,11 @@ class Decoder {
                                  const BlockBackwardArgs<T>& args) const;
   absl::Status QkvBackward(Context& context, const MicroBatchView& batch,
                            const BlockBackwardArgs<T>& args) const;
-  absl::Status RotateBack(Context& context, const MicroBatchView& batch, T* d_qkv) const;
+  // Turns the q and k heads of `qkv` or its gradient, which lie side by side.
+  absl::Status Rotate(Context& context, const MicroBatchView& batch, RopeDirection direction,
+                      T* qkv) const;
+  absl::Status QkNormForward(Context& context, int64_t tokens, const T* weights,
+                             std::byte* attention) const;
   absl::Status QkNormBackward(Context& context, int64_t tokens,
                               const BlockBackwardArgs<T>& args) const;
   absl::Status MlpBackward(Context& context, int64_t tokens,
@@ -153,14 +159,17 @@ class Decoder {
   absl::Status HeadChunk(Context& context, const MicroBatchView& batch, const HeadLossArgs<T>& args,
                          int64_t first_row, int64_t rows, WriteMode mode) const;
 
-  // Where attention finds q and k: in qkv, or in qk when they are normed.
-  struct QkView {
-    T* q;
-    T* k;
-    int64_t stride;
+  // The q and the k heads of a token, where the family norms them.
+  struct NormedHeads {
+    int64_t at;  // in a row of qkv
+    Role norm;
+    TensorOffset rstd;
+    int64_t heads;
   };
-  QkView Qk(std::byte* attention) const;
-
+  std::array<NormedHeads, 2> QkNormParts() const {
+    return {{{0, Role::kQNorm, attention_.q_rstd, spec_.num_heads},
+             {spec_.q_size(), Role::kKNorm, attention_.k_rstd, spec_.num_kv_heads}}};
+  }
   bool qk_norm() const { return spec_.qk_norm == QkNorm::kPerHead; }
   // The parameter of a role in a decoder block, or null.
   template <typename P>

@@ -167,14 +167,14 @@ absl::Status Decoder<T, Context>::AttentionBackward(Context& context, int64_t la
                                           .in = spec_.q_size(),
                                           .out = spec_.hidden_size,
                                           .mode = WriteMode::kOverwrite}));
-  const QkView qk = Qk(args.attention);
+  const T* q = At<T>(args.attention, attention_.qkv);
   const int64_t k_at = spec_.q_size(), v_at = spec_.q_size() + spec_.kv_size();
   return penstock::AttentionBackward(
-      context, AttentionBackwardArgs<T>{.q = qk.q,
-                                        .q_stride = qk.stride,
-                                        .k = qk.k,
-                                        .k_stride = qk.stride,
-                                        .v = At<T>(args.attention, attention_.qkv) + v_at,
+      context, AttentionBackwardArgs<T>{.q = q,
+                                        .q_stride = qkv_size,
+                                        .k = q + k_at,
+                                        .k_stride = qkv_size,
+                                        .v = q + v_at,
                                         .v_stride = qkv_size,
                                         .out = attended,
                                         .dout = d_attention,
@@ -199,39 +199,16 @@ absl::Status Decoder<T, Context>::AttentionBackward(Context& context, int64_t la
 }
 
 template <typename T, typename Context>
-absl::Status Decoder<T, Context>::RotateBack(Context& context, const MicroBatchView& batch,
-                                             T* d_qkv) const {
-  // q and k heads lie side by side and turn alike.
-  return Rope(context, RopeArgs<T>{.x = d_qkv,
-                                   .stride = spec_.q_size() + 2 * spec_.kv_size(),
-                                   .rows = batch.tokens,
-                                   .heads = spec_.num_heads + spec_.num_kv_heads,
-                                   .head_dim = spec_.head_dim,
-                                   .positions = batch.positions,
-                                   .table = rope_table_,
-                                   .max_positions = rope_positions_,
-                                   .direction = RopeDirection::kBackward});
-}
-
-template <typename T, typename Context>
 absl::Status Decoder<T, Context>::QkNormBackward(Context& context, int64_t tokens,
                                                  const BlockBackwardArgs<T>& args) const {
   const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
-  struct Part {
-    int64_t at;
-    Role norm;
-    TensorOffset rstd;
-    int64_t heads;
-  };
-  const Part parts[] = {{0, Role::kQNorm, attention_.q_rstd, spec_.num_heads},
-                        {spec_.q_size(), Role::kKNorm, attention_.k_rstd, spec_.num_kv_heads}};
-  for (const Part& part : parts) {
+  for (const NormedHeads& part : QkNormParts()) {
     T* d = At<T>(args.scratch, scratch_.d_qkv) + part.at;
     PENSTOCK_RETURN_IF_ERROR(HeadNormBackward(
         context, HeadNormBackwardArgs<T>{.dy = d,
                                          .dy_stride = qkv_size,
-                                         .x = At<T>(args.attention, attention_.qkv) + part.at,
-                                         .x_stride = qkv_size,
+                                         .x = At<T>(args.attention, attention_.raw_qk) + part.at,
+                                         .x_stride = spec_.q_size() + spec_.kv_size(),
                                          .w = Find(args.weights, part.norm),
                                          .rstd = At<float>(args.attention, part.rstd),
                                          .dx = d,
@@ -254,7 +231,7 @@ absl::Status Decoder<T, Context>::QkvBackward(Context& context, const MicroBatch
   T* d_qkv = At<T>(args.scratch, scratch_.d_qkv);
   T* norm = At<T>(args.scratch, scratch_.input_norm);
   float* rstd = At<float>(args.scratch, scratch_.input_rstd);
-  PENSTOCK_RETURN_IF_ERROR(RotateBack(context, batch, d_qkv));
+  PENSTOCK_RETURN_IF_ERROR(Rotate(context, batch, RopeDirection::kBackward, d_qkv));
   if (qk_norm()) PENSTOCK_RETURN_IF_ERROR(QkNormBackward(context, tokens, args));
   PENSTOCK_RETURN_IF_ERROR(
       Normalize(context, args.in, Find(args.weights, Role::kInputNorm), tokens, norm, rstd));

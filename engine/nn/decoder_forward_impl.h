@@ -64,40 +64,25 @@ absl::Status Decoder<T, Context>::ProjectQkv(Context& context, const MicroBatchV
                                                   .rows = tokens,
                                                   .in = spec_.hidden_size,
                                                   .out = qkv_size}));
-  const QkView qk = Qk(attention);
-  struct Part {
-    T* raw;
-    T* place;
-    Role norm;
-    TensorOffset rstd;
-    int64_t heads;
-  };
-  const Part parts[] = {
-      {qkv, qk.q, Role::kQNorm, attention_.q_rstd, spec_.num_heads},
-      {qkv + spec_.q_size(), qk.k, Role::kKNorm, attention_.k_rstd, spec_.num_kv_heads}};
-  for (const Part& part : parts) {
-    if (qk_norm()) {
-      PENSTOCK_RETURN_IF_ERROR(HeadNormForward(
-          context, HeadNormForwardArgs<T>{.x = part.raw,
-                                          .x_stride = qkv_size,
-                                          .w = Find(weights, part.norm),
-                                          .y = part.place,
-                                          .y_stride = qk.stride,
-                                          .rstd = At<float>(attention, part.rstd),
-                                          .rows = tokens,
-                                          .heads = part.heads,
-                                          .head_dim = spec_.head_dim,
-                                          .eps = static_cast<float>(spec_.rms_norm_eps)}));
-    }
-    PENSTOCK_RETURN_IF_ERROR(Rope(context, RopeArgs<T>{.x = part.place,
-                                                       .stride = qk.stride,
-                                                       .rows = tokens,
-                                                       .heads = part.heads,
-                                                       .head_dim = spec_.head_dim,
-                                                       .positions = batch.positions,
-                                                       .table = rope_table_,
-                                                       .max_positions = rope_positions_,
-                                                       .direction = RopeDirection::kForward}));
+  if (qk_norm()) PENSTOCK_RETURN_IF_ERROR(QkNormForward(context, tokens, weights, attention));
+  return Rotate(context, batch, RopeDirection::kForward, qkv);
+}
+
+template <typename T, typename Context>
+absl::Status Decoder<T, Context>::QkNormForward(Context& context, int64_t tokens, const T* weights,
+                                                std::byte* attention) const {
+  for (const NormedHeads& part : QkNormParts()) {
+    PENSTOCK_RETURN_IF_ERROR(HeadNormForward(
+        context, HeadNormForwardArgs<T>{.x = At<T>(attention, attention_.qkv) + part.at,
+                                        .x_stride = spec_.q_size() + 2 * spec_.kv_size(),
+                                        .raw = At<T>(attention, attention_.raw_qk) + part.at,
+                                        .raw_stride = spec_.q_size() + spec_.kv_size(),
+                                        .w = Find(weights, part.norm),
+                                        .rstd = At<float>(attention, part.rstd),
+                                        .rows = tokens,
+                                        .heads = part.heads,
+                                        .head_dim = spec_.head_dim,
+                                        .eps = static_cast<float>(spec_.rms_norm_eps)}));
   }
   return absl::OkStatus();
 }
@@ -109,29 +94,29 @@ absl::Status Decoder<T, Context>::AttentionForward(Context& context, int64_t lay
                                                    std::byte* scratch) const {
   PENSTOCK_RETURN_IF_ERROR(ProjectQkv(context, batch, weights, in, attention, scratch));
   const int64_t qkv_size = spec_.q_size() + 2 * spec_.kv_size();
-  const QkView qk = Qk(attention);
+  const T* q = At<T>(attention, attention_.qkv);
+  const T* k = q + spec_.q_size();
   T* attended = At<T>(attention, attention_.attention);
   PENSTOCK_RETURN_IF_ERROR(penstock::AttentionForward(
-      context, AttentionForwardArgs<T>{
-                   .q = qk.q,
-                   .q_stride = qk.stride,
-                   .k = qk.k,
-                   .k_stride = qk.stride,
-                   .v = At<T>(attention, attention_.qkv) + spec_.q_size() + spec_.kv_size(),
-                   .v_stride = qkv_size,
-                   .out = attended,
-                   .lse = At<float>(attention, attention_.lse),
-                   .document_starts = batch.document_starts,
-                   .num_documents = batch.num_documents,
-                   .rows = batch.tokens,
-                   .num_heads = spec_.num_heads,
-                   .num_kv_heads = spec_.num_kv_heads,
-                   .head_dim = spec_.head_dim,
-                   .scale = static_cast<float>(spec_.attention_scale),
-                   .window = spec_.window[layer],
-                   .scratch = scratch + scratch_.kernel,
-                   .scratch_bytes = kernel_scratch_bytes_,
-                   .host_document_starts = batch.host_document_starts}));
+      context, AttentionForwardArgs<T>{.q = q,
+                                       .q_stride = qkv_size,
+                                       .k = k,
+                                       .k_stride = qkv_size,
+                                       .v = k + spec_.kv_size(),
+                                       .v_stride = qkv_size,
+                                       .out = attended,
+                                       .lse = At<float>(attention, attention_.lse),
+                                       .document_starts = batch.document_starts,
+                                       .num_documents = batch.num_documents,
+                                       .rows = batch.tokens,
+                                       .num_heads = spec_.num_heads,
+                                       .num_kv_heads = spec_.num_kv_heads,
+                                       .head_dim = spec_.head_dim,
+                                       .scale = static_cast<float>(spec_.attention_scale),
+                                       .window = spec_.window[layer],
+                                       .scratch = scratch + scratch_.kernel,
+                                       .scratch_bytes = kernel_scratch_bytes_,
+                                       .host_document_starts = batch.host_document_starts}));
   return LinearForward(context, LinearForwardArgs<T>{.x = attended,
                                                      .w = Find(weights, Role::kOWeight),
                                                      .bias = Find(weights, Role::kOBias),

@@ -44,13 +44,17 @@ P* Decoder<T, Context>::Find(P* block, Role role) const {
 }
 
 template <typename T, typename Context>
-typename Decoder<T, Context>::QkView Decoder<T, Context>::Qk(std::byte* attention) const {
-  if (qk_norm()) {
-    T* q = At<T>(attention, attention_.qk);
-    return {q, q + spec_.q_size(), spec_.q_size() + spec_.kv_size()};
-  }
-  T* q = At<T>(attention, attention_.qkv);
-  return {q, q + spec_.q_size(), spec_.q_size() + 2 * spec_.kv_size()};
+absl::Status Decoder<T, Context>::Rotate(Context& context, const MicroBatchView& batch,
+                                         RopeDirection direction, T* qkv) const {
+  return Rope(context, RopeArgs<T>{.x = qkv,
+                                   .stride = spec_.q_size() + 2 * spec_.kv_size(),
+                                   .rows = batch.tokens,
+                                   .heads = spec_.num_heads + spec_.num_kv_heads,
+                                   .head_dim = spec_.head_dim,
+                                   .positions = batch.positions,
+                                   .table = rope_table_,
+                                   .max_positions = rope_positions_,
+                                   .direction = direction});
 }
 
 template <typename T, typename Context>

@@ -33,7 +33,7 @@ AttentionTensors MakeAttentionTensors(const ModelSpec& spec, int64_t tokens,
   Placer placer;
   AttentionTensors tensors;
   tensors.qkv = placer.Place(row * (spec.q_size() + 2 * spec.kv_size()));
-  tensors.qk = qk_norm ? placer.Place(row * (spec.q_size() + spec.kv_size())) : -1;
+  tensors.raw_qk = qk_norm ? placer.Place(row * (spec.q_size() + spec.kv_size())) : -1;
   tensors.q_rstd = qk_norm ? placer.Place(tokens * spec.num_heads * kFloat) : -1;
   tensors.k_rstd = qk_norm ? placer.Place(tokens * spec.num_kv_heads * kFloat) : -1;
   tensors.attention = placer.Place(row * spec.q_size());

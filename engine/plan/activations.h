@@ -20,8 +20,8 @@ using TensorOffset = int64_t;
 // Kept from ForwardBlock for BackwardBlock, or computed again: what a matrix product, attention or
 // the norm of heads gave. What is cheap to compute again from these lies in BlockScratch.
 struct AttentionTensors {
-  TensorOffset qkv;        // [T, q+2kv]; without q/k norm q and k are rotated in place
-  TensorOffset qk;         // [T, q+kv], normed and rotated; only with q/k norm
+  TensorOffset qkv;        // [T, q+2kv]; q and k normed, where the family does, and rotated
+  TensorOffset raw_qk;     // [T, q+kv] before the norm; only with q/k norm
   TensorOffset q_rstd;     // f32 [T, heads]; likewise
   TensorOffset k_rstd;     // f32 [T, kv heads]; likewise
   TensorOffset attention;  // [T, q]

@@ -33,7 +33,13 @@ Policy FixedChoices(const PolicyChoiceArgs& args) {
 }  // namespace
 
 NamedProfile ProfileOf(const TrainConfig& config, int threads) {
-  return OnCuda(config) ? ProfileOfCard(config.device.card) : CpuProfile(threads);
+  if (!OnCuda(config)) return CpuProfile(threads);
+  NamedProfile profile = ProfileOfCard(config.device.card);
+  if (config.device.page_lock == PageLock::kOff) {
+    profile.rates.copy_in_bytes *= kPageableCopyInShare;
+    profile.rates.copy_out_bytes *= kPageableCopyOutShare;
+  }
+  return profile;
 }
 
 absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {

@@ -133,6 +133,7 @@ class TrainRun {
   absl::Status CreateTrainer() {
     PENSTOCK_ASSIGN_OR_RETURN(
         trainer_, Trainer::Create(config_, model_, plan_, *store_, data_.train, data_.evaluation));
+    if (!trainer_->notice().empty()) observer_.OnLog(trainer_->notice());
     observer_.OnLog(ToText(MakeDataReport(trainer_->train_stream())));
     observer_.OnTotalSteps(trainer_->total_steps());
     return absl::OkStatus();

@@ -25,6 +25,7 @@ class Trainer {
                                                          std::shared_ptr<const Dataset> evaluation);
 
   int64_t total_steps() const { return total_steps_; }
+  std::string notice() const { return executor_->notice(); }
   // Whether step `step` has all the plan's micro-batches: the last of an epoch may have fewer.
   bool IsFullStep(int64_t step) const {
     return train_stream_->ShapeOfStep(step).micro_batches == full_program_.micro_batches;

@@ -208,6 +208,7 @@ TrainingPlan Outline(const TrainConfig& config, const ModelInput& model) {
   plan.gradients = OnCuda(config) ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
   plan.executor = {.tokens_per_micro_batch = batch.micro_batch_tokens,
                    .max_positions = batch.sequence_length,
+                   .page_lock = config.device.page_lock,
                    .threads = plan.threads};
   return plan;
 }

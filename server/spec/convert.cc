@@ -138,4 +138,12 @@ ExportElement ToExportElement(v1::ExportType type) {
   return type == v1::EXPORT_TYPE_BFLOAT16 ? ExportElement::kBFloat16 : ExportElement::kFloat32;
 }
 
+PageLock ToPageLock(v1::PageLock lock) {
+  switch (lock) {
+    case v1::PAGE_LOCK_OFF: return PageLock::kOff;
+    case v1::PAGE_LOCK_PREFERRED: return PageLock::kPreferred;
+    default: return PageLock::kRequired;
+  }
+}
+
 }  // namespace penstock::server

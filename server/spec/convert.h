@@ -23,5 +23,6 @@ v1::StepMetrics ToProto(const EvaluationRecord& record);
 v1::Checkpoint ToProto(const CheckpointRecord& record, const std::string& job, int32_t attempt);
 
 ExportElement ToExportElement(v1::ExportType type);
+PageLock ToPageLock(v1::PageLock lock);
 
 }  // namespace penstock::server

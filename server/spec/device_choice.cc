@@ -82,7 +82,13 @@ absl::StatusOr<PlannedDevice> ResolveDevice(const DeviceOffer& offer, v1::JobSpe
   const int64_t cap = spec.limits().device_memory_bytes();
   if (spec.device().kind() == v1::DEVICE_CHOICE_CPU) {
     if (cap != 0) return UnusedFieldError("limits.device_memory_bytes", "on the CPU");
+    if (spec.limits().page_lock() != v1::PAGE_LOCK_UNSPECIFIED) {
+      return UnusedFieldError("limits.page_lock", "on the CPU");
+    }
     return PlannedDevice{};
+  }
+  if (spec.limits().page_lock() == v1::PAGE_LOCK_UNSPECIFIED) {
+    spec.mutable_limits()->set_page_lock(v1::PAGE_LOCK_REQUIRED);
   }
   int64_t largest = -1;
   std::string card;

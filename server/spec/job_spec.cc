@@ -311,6 +311,8 @@ absl::Status ResolveLimits(v1::LimitsSpec& limits) {
       CheckInteger("limits.compute_threads", limits.compute_threads(), 0, kMaxThreads));
   PENSTOCK_RETURN_IF_ERROR(CheckInteger("limits.device_memory_bytes", limits.device_memory_bytes(),
                                         0, std::numeric_limits<int64_t>::max()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("limits.page_lock", v1::PageLock_descriptor(), limits.page_lock()));
   if (!limits.has_max_attempts()) limits.set_max_attempts(1);
   return CheckInteger("limits.max_attempts", limits.max_attempts(), 1, kMaxAttempts);
 }
@@ -426,6 +428,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   config.device.backend = resolved.device().kind() == v1::DEVICE_CHOICE_CUDA ? ComputeBackend::kCuda
                                                                              : ComputeBackend::kCpu;
   config.device.memory_bytes = resolved.limits().device_memory_bytes();
+  config.device.page_lock = ToPageLock(resolved.limits().page_lock());
   return config;
 }
 

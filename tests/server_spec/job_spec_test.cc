@@ -383,6 +383,8 @@ TEST_F(JobSpecTest, DeviceFieldsAreRefusedWhereTheyMeanNothing) {
        "float32"},
       {"limits.device_memory_bytes", [](S& s) { s.mutable_limits()->set_device_memory_bytes(-1); },
        "-1"},
+      {"limits.page_lock",
+       [](S& s) { s.mutable_limits()->set_page_lock(static_cast<v1::PageLock>(9)); }, "9"},
       {"limits.device_memory_bytes",
        [](S& s) {
          s.mutable_device()->set_kind(v1::DEVICE_CHOICE_CPU);
@@ -397,9 +399,16 @@ TEST_F(JobSpecTest, DeviceFieldsAreRefusedWhereTheyMeanNothing) {
     EXPECT_EQ(MetadataOf(status)["field"], row.field) << status;
     EXPECT_THAT(std::string(status.message()), HasSubstr(row.says));
   }
+  v1::JobSpec on_cpu = Minimal();
+  on_cpu.mutable_device()->set_kind(v1::DEVICE_CHOICE_CPU);
+  on_cpu.mutable_limits()->set_page_lock(v1::PAGE_LOCK_OFF);
+  EXPECT_EQ(MetadataOf(Resolve(on_cpu).status())["field"], "limits.page_lock");
   v1::JobSpec capped = Minimal();
   capped.mutable_limits()->set_device_memory_bytes(1 << 20);
   EXPECT_EQ(Resolve(capped)->config.device.memory_bytes, 1 << 20);
+  EXPECT_EQ(Resolve(capped)->spec.limits().page_lock(), v1::PAGE_LOCK_REQUIRED);
+  capped.mutable_limits()->set_page_lock(v1::PAGE_LOCK_PREFERRED);
+  EXPECT_EQ(Resolve(capped)->config.device.page_lock, PageLock::kPreferred);
 }
 
 TEST_F(JobSpecTest, PathsMayNotLeaveTheRootsBySymlinksOrDots) {

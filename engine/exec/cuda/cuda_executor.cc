@@ -22,6 +22,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
+#include "engine/base/units.h"
 #include "engine/base/thread_pool.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/device_memory.h"
@@ -125,6 +126,19 @@ class CudaExecutor final : public Executor {
         CheckLabelCount(*parts_.sums.labelled_tokens(), input.labelled_tokens));
     updates_.End(store_);
     return Report(result);
+  }
+
+  std::string notice() const override {
+    const int64_t unlocked =
+        parts_.store.unlocked_bytes() + parts_.pinned_host_arena.unlocked_bytes();
+    if (unlocked == 0) return {};
+    const absl::Status& refusal =
+        parts_.store.refusal().ok() ? parts_.pinned_host_arena.refusal() : parts_.store.refusal();
+    return absl::StrCat(
+        FormatBytes(unlocked), " of host memory are not locked for the GPU: copies of it go through ",
+        "the driver's buffers and take about ten times as long",
+        refusal.ok() ? std::string(" (limits.page_lock: off)")
+                     : absl::StrCat("; ", std::string(refusal.message())));
   }
 
   std::span<const OpTime> timeline() const override {
@@ -472,14 +486,15 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
   const std::span<std::byte> host_arena(parts.host_arena.data(), parts.host_arena.bytes());
   TouchPages(host_arena, pool);
   PENSTOCK_ASSIGN_OR_RETURN(parts.pinned_host_arena,
-                            cuda::PinnedRanges::Register({host_arena}, pool));
+                            cuda::PinnedRanges::Register({host_arena}, options.page_lock, pool));
   PENSTOCK_ASSIGN_OR_RETURN(parts.rope_table, UploadRopeTable(spec, options.max_positions));
   PENSTOCK_ASSIGN_OR_RETURN(parts.context, cuda::OwnedContext::Create());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_in, cuda::CreateStream());
   PENSTOCK_ASSIGN_OR_RETURN(parts.copy_out, cuda::CreateStream());
   PENSTOCK_ASSIGN_OR_RETURN(parts.origin, cuda::CreateEvent());
   PENSTOCK_ASSIGN_OR_RETURN(parts.sums, StepSums::Create(spec.num_blocks()));
-  PENSTOCK_ASSIGN_OR_RETURN(parts.store, cuda::PinnedRanges::Register(store.block_memory(), pool));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      parts.store, cuda::PinnedRanges::Register(store.block_memory(), options.page_lock, pool));
   return std::make_unique<CudaExecutor>(spec, store, options, std::move(parts));
 }
 

@@ -61,7 +61,7 @@ class PinnedRangesTest : public ::testing::Test {
 
 TEST_F(PinnedRangesTest, LocksEveryRangeAsLongAsItLives) {
   {
-    auto pinned = PinnedRanges::Register(Ranges(20), pool_, driver_.calls());
+    auto pinned = PinnedRanges::Register(Ranges(20), PageLock::kRequired, pool_, driver_.calls());
     ASSERT_TRUE(pinned.ok()) << pinned.status();
     EXPECT_EQ(driver_.locked.size(), 20u);
     PinnedRanges moved = *std::move(pinned);
@@ -76,9 +76,9 @@ TEST_F(PinnedRangesTest, LargestFirstAndEmptyOnesNotAtAll) {
   ThreadPool one(1);
   std::vector<std::span<std::byte>> ranges = Ranges(4);
   ranges.emplace_back();
-  ASSERT_TRUE(PinnedRanges::Register(ranges, one, driver_.calls()).ok());
+  ASSERT_TRUE(PinnedRanges::Register(ranges, PageLock::kRequired, one, driver_.calls()).ok());
   EXPECT_EQ(driver_.sizes_asked, (std::vector<size_t>{4, 3, 2, 1}));
-  EXPECT_TRUE(PinnedRanges::Register({{}}, one, driver_.calls()).ok());
+  EXPECT_TRUE(PinnedRanges::Register({{}}, PageLock::kRequired, one, driver_.calls()).ok());
 }
 
 TEST_F(PinnedRangesTest, ARefusalUnlocksTheRestAndNamesBytesAndLimit) {
@@ -86,7 +86,7 @@ TEST_F(PinnedRangesTest, ARefusalUnlocksTheRestAndNamesBytesAndLimit) {
                                   cudaErrorNotPermitted, cudaErrorOperatingSystem}) {
     driver_.refused_bytes = 6;
     driver_.refusal = error;
-    const auto pinned = PinnedRanges::Register(Ranges(20), pool_, driver_.calls());
+    const auto pinned = PinnedRanges::Register(Ranges(20), PageLock::kRequired, pool_, driver_.calls());
     EXPECT_EQ(pinned.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(ReasonOf(pinned.status()), reason::kHostMemoryInsufficient);
     for (const char* part : {"210 B", cudaGetErrorName(error), "ulimit -l"}) {
@@ -99,8 +99,37 @@ TEST_F(PinnedRangesTest, ARefusalUnlocksTheRestAndNamesBytesAndLimit) {
 TEST_F(PinnedRangesTest, AfterARefusalNothingMoreIsAsked) {
   ThreadPool one(1);
   driver_.refused_bytes = 19;
-  EXPECT_FALSE(PinnedRanges::Register(Ranges(20), one, driver_.calls()).ok());
+  EXPECT_FALSE(PinnedRanges::Register(Ranges(20), PageLock::kRequired, one, driver_.calls()).ok());
   EXPECT_EQ(driver_.sizes_asked, (std::vector<size_t>{20, 19}));
+}
+
+TEST_F(PinnedRangesTest, PreferredKeepsWhatWasLockedBeforeARefusal) {
+  ThreadPool one(1);
+  driver_.refused_bytes = 18;
+  {
+    const auto pinned =
+        PinnedRanges::Register(Ranges(20), PageLock::kPreferred, one, driver_.calls());
+    ASSERT_TRUE(pinned.ok()) << pinned.status();
+    EXPECT_EQ(driver_.locked.size(), 2u);
+    EXPECT_EQ(pinned->unlocked_bytes(), 210 - 20 - 19);
+    EXPECT_THAT(std::string(pinned->refusal().message()), HasSubstr("ulimit -l"));
+  }
+  EXPECT_TRUE(driver_.locked.empty());
+}
+
+TEST_F(PinnedRangesTest, PreferredHidesNoOtherError) {
+  driver_.refused_bytes = 6;
+  driver_.refusal = cudaErrorIllegalAddress;
+  EXPECT_FALSE(PinnedRanges::Register(Ranges(20), PageLock::kPreferred, pool_, driver_.calls()).ok());
+  EXPECT_TRUE(driver_.locked.empty());
+}
+
+TEST_F(PinnedRangesTest, OffAsksForNothing) {
+  const auto pinned = PinnedRanges::Register(Ranges(20), PageLock::kOff, pool_, driver_.calls());
+  ASSERT_TRUE(pinned.ok()) << pinned.status();
+  EXPECT_TRUE(driver_.sizes_asked.empty());
+  EXPECT_EQ(pinned->unlocked_bytes(), 210);
+  EXPECT_TRUE(pinned->refusal().ok());
 }
 
 TEST_F(PinnedRangesTest, SeveralThreadsLockAtOnce) {
@@ -113,7 +142,7 @@ TEST_F(PinnedRangesTest, SeveralThreadsLockAtOnce) {
                                      return cudaSuccess;
                                    },
                                .unlock = [](std::byte*) {}};
-  EXPECT_TRUE(PinnedRanges::Register(Ranges(2), two, calls).ok());
+  EXPECT_TRUE(PinnedRanges::Register(Ranges(2), PageLock::kRequired, two, calls).ok());
   EXPECT_EQ(inside, 2);
 }
 
@@ -122,7 +151,7 @@ TEST_F(PinnedRangesTest, WithoutADeviceTheErrorSaysSo) {
   if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 0) {
     GTEST_SKIP() << "this machine has a device";
   }
-  const auto pinned = PinnedRanges::Register(Ranges(2), pool_);
+  const auto pinned = PinnedRanges::Register(Ranges(2), PageLock::kRequired, pool_);
   EXPECT_EQ(pinned.status().code(), absl::StatusCode::kUnavailable) << pinned.status();
 }
 

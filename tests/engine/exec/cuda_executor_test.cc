@@ -207,6 +207,19 @@ TEST_F(CudaExecutorTest, Bc15WhatTheArenaHeldBeforeDoesNotMatter) {
   }
 }
 
+TEST_F(CudaExecutorTest, Bc55LockedOrNotGivesTheSameBits) {
+  const auto documents = RandomDocuments(9, 21);
+  const Policy policy{.saving = {.level = SaveLevel::kAll}, .update_time = UpdateTime::kNextStep};
+  std::optional<std::vector<uint8_t>> expected;
+  for (const PageLock lock : {PageLock::kRequired, PageLock::kPreferred, PageLock::kOff}) {
+    TinyJob job(OnCuda({.policy = policy, .page_lock = lock}), documents);
+    EXPECT_EQ(job.executor().notice().empty(), lock != PageLock::kOff) << job.executor().notice();
+    job.Run(3);
+    if (!expected) expected = job.State();
+    EXPECT_TRUE(job.State() == *expected);
+  }
+}
+
 TEST_F(CudaExecutorTest, RandomValidProgramsGiveTheSameBits) {
   const auto documents = RandomDocuments(6, 4);
   TinyJob plain(OnCuda({}), documents);

@@ -77,6 +77,7 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
                           .arena_bytes = std::max(program_.arena_bytes, evaluation_.arena_bytes),
                           .host_arena_bytes = program_.host_arena_bytes,
                           .arena_fill = options.arena_fill,
+                          .page_lock = options.page_lock,
                           .threads = options.threads});
   PENSTOCK_CHECK(executor.ok(), std::string(executor.status().message()));
   executor_ = *std::move(executor);

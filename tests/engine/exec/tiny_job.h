@@ -41,6 +41,7 @@ class TinyJob {
     Backend backend = Backend::kCpu;
     void (*adjust)(ModelSpec&) = nullptr;  // switches of another family
     std::optional<uint8_t> arena_fill = {};
+    PageLock page_lock = PageLock::kRequired;
   };
   TinyJob(const Options& options, const std::vector<TinyDocument>& documents);
 

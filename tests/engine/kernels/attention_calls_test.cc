@@ -116,6 +116,23 @@ TEST(AttentionCalls, CutsByDocumentsThenByHeadsThenNotAtAll) {
   EXPECT_EQ(cut(16384).batch, 0);
 }
 
+TEST(AttentionCalls, LongDocumentsGoByTheLargestBlocksThatFit) {
+  const AttentionShape shape{131072, 28, 4, 128};
+  const auto cut = [&](int64_t rows, int64_t bytes) { return CutIntoBlocks(shape, rows, bytes); };
+  EXPECT_EQ(cut(16384, kMostPlanBytes).block, 8192);
+  EXPECT_EQ(cut(16384, kMostPlanBytes).num_kv_heads, 1);
+  EXPECT_EQ(cut(131072, kMostPlanBytes).block, 4096);
+  EXPECT_EQ(cut(131072, kMostPlanBytes).num_kv_heads, 2);
+  EXPECT_EQ(cut(131072, int64_t{100} << 20).block, 0);
+  EXPECT_EQ(CutIntoBlocks({131072, 4, 4, 128}, 131072, kMostPlanBytes).block, 0) << "no groups";
+  for (int64_t bytes = int64_t{1} << 28; bytes <= int64_t{1} << 33; bytes = bytes / 2 * 3) {
+    const BlockCut fits = cut(131072, bytes);
+    if (fits.block == 0) continue;
+    EXPECT_LE(PlaceBlocks(shape, 131072, fits).bytes, bytes);
+    EXPECT_EQ(shape.num_kv_heads % fits.num_kv_heads, 0);
+  }
+}
+
 // Else a document's kernels, and its bits, would depend on how many rows lie beside it.
 TEST(AttentionCalls, WhatGoesThroughCudnnDoesNotDependOnTheRows) {
   for (int64_t rows = 128; rows <= 131072; rows *= 2) {

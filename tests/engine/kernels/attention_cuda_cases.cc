@@ -161,6 +161,8 @@ TEST(CudaAttentionIsolationTest, ALongDocumentDoesNotFeelItsNeighbours) {
   for (const int64_t window : {0, 64}) {
     ExpectIsolated(context->get(), {.cudnn = true, .plan_bytes = 1 << 20}, 128, window, 600);
   }
+  // By blocks of 1,024, the last of them short.
+  ExpectIsolated(context->get(), {.cudnn = true, .plan_bytes = 16 << 20}, 128, 0, 2600);
 }
 
 // One context for all, as plans take long to build.
@@ -196,6 +198,11 @@ std::vector<CudaCase> CudnnCases() {
                          {.cudnn = true, .plan_bytes = groups_bytes}));
     cases.push_back(Case("Long", {0, 20, 620, 700, 1300}, 4, 2, 64, window,
                          {.cudnn = true, .plan_bytes = long_bytes}));
+  }
+  // Three blocks of queries, for one key/value head at a time and for both.
+  for (const int64_t mib : {9, 16}) {
+    cases.push_back(Case(absl::StrCat("Blocks", mib, "MiB"), {0, 20, 2120}, 4, 2, 64, 0,
+                         {.cudnn = true, .plan_bytes = mib << 20}));
   }
   cases.push_back(Case("Many", many, 3, 1, 64, 0, {.cudnn = true}));
   cases.push_back(Case("None", {0}, 2, 1, 64, 0, {.cudnn = true}));

@@ -83,13 +83,14 @@ ParityCase Head(int64_t rows, int64_t heads, int64_t dim, int64_t gap, Place pla
       .run =
           [=](const cpu::Context& context) {
             const bool in_place = place == Place::kIn;
-            Floats y = in_place ? x : Poisoned(rows * stride);
+            Floats y = x;
+            Floats raw = Poisoned(rows * width);
             Floats rstd = Poisoned(rows * heads);
-            EXPECT_TRUE(HeadNormForward(context, {.x = in_place ? y.data() : x.data(),
+            EXPECT_TRUE(HeadNormForward(context, {.x = y.data(),
                                                   .x_stride = stride,
+                                                  .raw = raw.data(),
+                                                  .raw_stride = width,
                                                   .w = w.data(),
-                                                  .y = y.data(),
-                                                  .y_stride = stride,
                                                   .rstd = rstd.data(),
                                                   .rows = rows,
                                                   .heads = heads,
@@ -100,8 +101,8 @@ ParityCase Head(int64_t rows, int64_t heads, int64_t dim, int64_t gap, Place pla
             Floats dw = dw0;
             EXPECT_TRUE(HeadNormBackward(context, {.dy = in_place ? dx.data() : dy.data(),
                                                    .dy_stride = stride,
-                                                   .x = x.data(),
-                                                   .x_stride = stride,
+                                                   .x = raw.data(),
+                                                   .x_stride = width,
                                                    .w = w.data(),
                                                    .rstd = rstd.data(),
                                                    .dx = dx.data(),
@@ -112,9 +113,8 @@ ParityCase Head(int64_t rows, int64_t heads, int64_t dim, int64_t gap, Place pla
                                                    .heads = heads,
                                                    .head_dim = dim})
                             .ok());
-            if (in_place) {
-              EXPECT_EQ(Columns(y, rows, stride, width, gap), Columns(x, rows, stride, width, gap));
-            }
+            EXPECT_EQ(raw, Columns(x, rows, stride, 0, width));
+            EXPECT_EQ(Columns(y, rows, stride, width, gap), Columns(x, rows, stride, width, gap));
             return std::vector<Floats>{Columns(y, rows, stride, 0, width), rstd,
                                        Columns(dx, rows, stride, 0, width), dw};
           },
