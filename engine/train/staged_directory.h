@@ -32,6 +32,13 @@ class StagedDirectory {
   StagedDirectory& operator=(StagedDirectory&&) = delete;
   ~StagedDirectory();
 
+  // Removes what killed processes left in `parent`, for whatever destination.
+  static void RemoveAbandoned(const std::string& parent);
+
+  // ResourceExhausted / DISK_INSUFFICIENT, with both numbers, if the file system has less than
+  // `bytes` for this user. Others may take what it has meanwhile.
+  absl::Status CheckRoom(int64_t bytes) const;
+
   int fd() const { return fd_.get(); }
   const std::string& destination() const { return destination_; }
 

@@ -17,8 +17,12 @@ class RecordingObserver : public TrainObserver {
   void OnTotalSteps(int64_t total) override { total_steps = total; }
   void OnStep(const StepRecord& record) override { steps.push_back(record); }
   void OnEvaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
+  void OnResumed(const ResumeRecord& record) override { resumed.push_back(record); }
   void OnCheckpointSaved(const CheckpointRecord& record) override { saved.push_back(record.step); }
   void OnCheckpointRemoved(int64_t step) override { removed.push_back(step); }
+  void OnCheckpointFailed(int64_t step, const absl::Status& error) override {
+    failed.emplace_back(step, error);
+  }
   Wish Ask() override {
     return static_cast<int64_t>(steps.size()) >= stop_after ? Wish::kStop : Wish::kContinue;
   }
@@ -28,7 +32,9 @@ class RecordingObserver : public TrainObserver {
   int64_t total_steps = 0;
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
+  std::vector<ResumeRecord> resumed;
   std::vector<int64_t> saved, removed;
+  std::vector<std::pair<int64_t, absl::Status>> failed;
   int64_t stop_after = INT64_MAX;  // steps
 };
 
