@@ -98,6 +98,10 @@ class CheckpointOpener {
                                absl::StrCat("is no checkpoint: it has no ", kManifestName));
     }
     PENSTOCK_RETURN_IF_ERROR(file.status());
+    if (file->size() > kMaxManifestBytes) {
+      return CheckpointCorrupt(file->path(), absl::StrCat("has ", file->size(), " bytes; at most ",
+                                                          kMaxManifestBytes, " are wanted"));
+    }
     PENSTOCK_ASSIGN_OR_RETURN(const std::string text, file->ReadAll(kMaxManifestBytes));
     PENSTOCK_ASSIGN_OR_RETURN(manifest_, ParseManifest(text, file->path()));
     checkpoint_->info_ = manifest_.info;
@@ -118,6 +122,7 @@ class CheckpointOpener {
 
   absl::Status OpenListed(const WrittenFile& listed) {
     absl::StatusOr<ReadableFile> file = root_.OpenFile(listed.name);
+    if (ReasonOf(file.status()) == reason::kIoError) return file.status();
     if (!file.ok()) {
       return CheckpointCorrupt(root_.path(), absl::StrCat("a file of the manifest cannot be read: ",
                                                           file.status().message()));
@@ -171,6 +176,7 @@ class CheckpointOpener {
       if (!IsFileOf(plane, listed.name)) continue;
       ReadableFile& opened = opened_.at(listed.name);
       absl::StatusOr<std::vector<StoredTensor>> tensors = ReadSafetensorsHeader(opened);
+      if (ReasonOf(tensors.status()) == reason::kIoError) return tensors.status();
       if (!tensors.ok()) {
         return CheckpointCorrupt(opened.path(), std::string(tensors.status().message()));
       }

@@ -47,6 +47,7 @@ struct CheckpointInfo {
   int64_t tokens = 0;  // trained on so far
   int64_t updates_applied = 0;
   int64_t nonfinite_streak = 0;     // steps up to this one that were skipped in a row
+  bool evaluation_due = false;      // the one after this step has not been finished
   std::optional<double> loss = {};  // of the last step; finite
   std::string code_version = {};
   RunFacts facts = {};
@@ -58,16 +59,21 @@ inline constexpr std::array kCheckpointPlanes = {
     CheckpointPlane::kWeights, CheckpointPlane::kFirstMoment, CheckpointPlane::kSecondMoment};
 const char* CheckpointPlaneName(CheckpointPlane plane);  // "weights", "m", "v"
 
+// How the tensors of a plane are cut into files. There are a few hundred at most, however large the
+// model: whoever opens a checkpoint holds all of its files open.
+std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout);
+
 // Bytes of tensors in a checkpoint of the store, headers and small files not counted.
 int64_t CheckpointBytes(const HostStore& store);
 
-// AlreadyExists / OUTPUT_EXISTS if the destination exists; ResourceExhausted / DISK_INSUFFICIENT,
-// before anything is written, if its file system lacks the room. Everything is stored bit for bit,
+// Gives the bytes of all files. AlreadyExists / OUTPUT_EXISTS if the destination exists;
+// ResourceExhausted / DISK_INSUFFICIENT, before anything is written, if its file system lacks the
+// room. Everything is stored bit for bit,
 // finite or not; the moments only if the store has them. `store` must not change until this
 // returns. Each thread of the pool writes files of its own through one window (ExportPeakBytes).
-absl::Status WriteCheckpoint(const HostStore& store, const ExportSource& source,
-                             const CheckpointInfo& info, const std::string& destination,
-                             ThreadPool& pool, ProgressFunction progress);
+absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
+                                        const CheckpointInfo& info, const std::string& destination,
+                                        ThreadPool& pool, ProgressFunction progress);
 
 // A tensor file of a checkpoint, open.
 struct CheckpointFile {
@@ -111,7 +117,8 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& pa
 // Fills the planes of every parameter, and, where checkpoint and store have them, the moments and
 // updates_applied; gaps are left alone. Reads every file once, front to back, and compares its
 // hash: after an error the store holds some of it. Each thread reads files of its own through one
-// window (ImportPeakBytes). REQUIRES: the store has the checkpoint's layout.
+// window (ImportPeakBytes). FailedPrecondition / CHECKPOINT_MISMATCH, with the store as it was, if
+// its model is another.
 absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
                             ProgressFunction progress);
 

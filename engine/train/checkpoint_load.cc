@@ -2,7 +2,9 @@
 // hashed on the way and put where it belongs.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "engine/memory/planes.h"
@@ -77,10 +79,38 @@ class FileLoader {
   SharedProgress& progress_;
 };
 
+// What a manifest says of the run does not prove what its files hold.
+absl::Status CheckSameModel(const Checkpoint& checkpoint, const ModelLayout& wanted) {
+  const auto mismatch = [&](const std::string& problem) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
+                 absl::StrCat(checkpoint.path(), " is of another model: ", problem,
+                              "; use a checkpoint of this job"),
+                 {{"checkpoint", checkpoint.path()}});
+  };
+  const ParameterIndex index(wanted);
+  int64_t found = 0;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (file.plane != CheckpointPlane::kWeights) continue;
+    for (const StoredTensor& tensor : file.tensors) {
+      const ParameterIndex::Place* place = index.Find(tensor.name);
+      if (place == nullptr || place->parameter->name != tensor.name ||
+          place->parameter->shape != tensor.shape) {
+        return mismatch(absl::StrCat("this job's has no ", tensor.name, " [",
+                                     absl::StrJoin(tensor.shape, ", "), "]"));
+      }
+      found += tensor.bytes / static_cast<int64_t>(sizeof(float));
+    }
+  }
+  if (found == wanted.parameter_count) return absl::OkStatus();
+  return mismatch(
+      absl::StrCat("it has ", found, " parameters; ", wanted.parameter_count, " are wanted"));
+}
+
 }  // namespace
 
 absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
                             ProgressFunction progress) {
+  PENSTOCK_RETURN_IF_ERROR(CheckSameModel(checkpoint, store.layout()));
   const bool moments = checkpoint.has_moments() && store.has_moments();
   std::vector<const CheckpointFile*> files;
   int64_t bytes = 0;

@@ -21,6 +21,8 @@ constexpr char kFormat[] = "penstock-weights";
 constexpr int64_t kFormatVersion = 2;
 constexpr char kChecksum[] = "manifest_xxh3_64";
 constexpr int64_t kMaxNumber = std::numeric_limits<int64_t>::max();
+// Of steps and tokens: far above any run, and far from where adding to it overflows.
+constexpr int64_t kMaxCount = int64_t{1} << 60;
 
 json SourceToJson(const ExportSource& source) {
   json files = json::array();
@@ -92,15 +94,16 @@ json TextMapToJson(const std::map<std::string, std::string>& map) {
 
 // What version 1 lacked.
 absl::Status ReadRun(const ConfigFields& root, CheckpointInfo& info) {
-  PENSTOCK_ASSIGN_OR_RETURN(info.nonfinite_streak, root.Integer("nonfinite_streak", 0, kMaxNumber));
+  PENSTOCK_ASSIGN_OR_RETURN(info.nonfinite_streak, root.Integer("nonfinite_streak", 0, info.step));
+  PENSTOCK_ASSIGN_OR_RETURN(info.evaluation_due, root.Bool("evaluation_due", false));
   PENSTOCK_RETURN_IF_ERROR(ReadTextMap(root, "identity", info.facts.identity));
   return ReadTextMap(root, "rounding", info.facts.rounding);
 }
 
 absl::Status ReadInfo(const ConfigFields& root, CheckpointInfo& info) {
-  PENSTOCK_ASSIGN_OR_RETURN(info.step, root.Integer("step", 0, kMaxNumber));
-  PENSTOCK_ASSIGN_OR_RETURN(info.tokens, root.Integer("tokens", 0, kMaxNumber));
-  PENSTOCK_ASSIGN_OR_RETURN(info.updates_applied, root.Integer("updates_applied", 0, kMaxNumber));
+  PENSTOCK_ASSIGN_OR_RETURN(info.step, root.Integer("step", 0, kMaxCount));
+  PENSTOCK_ASSIGN_OR_RETURN(info.tokens, root.Integer("tokens", 0, kMaxCount));
+  PENSTOCK_ASSIGN_OR_RETURN(info.updates_applied, root.Integer("updates_applied", 0, info.step));
   PENSTOCK_ASSIGN_OR_RETURN(info.code_version, root.String("code_version"));
   constexpr double kLargest = std::numeric_limits<double>::max();
   PENSTOCK_ASSIGN_OR_RETURN(info.loss, root.OptionalNumber("loss", -kLargest, kLargest));
@@ -153,11 +156,9 @@ absl::Status ReadSource(const ConfigFields& root, ExportSource& source) {
 }
 
 absl::Status ReadManifest(const ConfigFields& root, CheckpointManifest& manifest) {
-  if (manifest.version > 1) {
-    PENSTOCK_RETURN_IF_ERROR(CheckChecksum(root));
-    PENSTOCK_RETURN_IF_ERROR(ReadRun(root, manifest.info));
-  }
+  if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(CheckChecksum(root));
   PENSTOCK_RETURN_IF_ERROR(ReadInfo(root, manifest.info));
+  if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(ReadRun(root, manifest.info));
   PENSTOCK_RETURN_IF_ERROR(ReadFiles(root, manifest.files));
   return ReadSource(root, manifest.source);
 }
@@ -189,6 +190,7 @@ std::string ManifestText(const CheckpointManifest& manifest) {
                {"updates_applied", info.updates_applied},
                {"loss", info.loss ? json(*info.loss) : json()},
                {"nonfinite_streak", info.nonfinite_streak},
+               {"evaluation_due", info.evaluation_due},
                {"identity", TextMapToJson(info.facts.identity)},
                {"rounding", TextMapToJson(info.facts.rounding)},
                {"files", std::move(files)},

@@ -17,7 +17,9 @@ namespace penstock {
 namespace {
 
 // Small enough that there are more files than threads where writing takes long.
-constexpr int64_t kMaxFileBytes = int64_t{1} << 30;
+constexpr int64_t kFileBytes = int64_t{1} << 30;
+// Of a plane, if all were full; as they are not, up to twice as many.
+constexpr int64_t kMaxFullFiles = 96;
 // Manifest, side files, headers, what a file system takes for itself.
 constexpr int64_t kRoomBesideTensors = int64_t{16} << 20;
 
@@ -27,8 +29,7 @@ struct FileTask {
 };
 
 std::vector<FileTask> ListFiles(const HostStore& store) {
-  const std::vector<WeightFile> cut =
-      MakeExportSource(store.layout(), "", WeightType::kFloat32, kMaxFileBytes).files;
+  const std::vector<WeightFile> cut = CutForCheckpoint(store.layout());
   std::vector<FileTask> tasks;
   for (const CheckpointPlane plane : kCheckpointPlanes) {
     if (plane != CheckpointPlane::kWeights && !store.has_moments()) continue;
@@ -138,14 +139,21 @@ const char* CheckpointPlaneName(CheckpointPlane plane) {
   return "?";
 }
 
+std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout) {
+  const int64_t bytes = layout.parameter_count * static_cast<int64_t>(sizeof(float));
+  return MakeExportSource(layout, "", WeightType::kFloat32,
+                          std::max(kFileBytes, bytes / kMaxFullFiles))
+      .files;
+}
+
 int64_t CheckpointBytes(const HostStore& store) {
   const int64_t values = store.has_moments() ? 3 : 1;
   return store.layout().parameter_count * values * static_cast<int64_t>(sizeof(float));
 }
 
-absl::Status WriteCheckpoint(const HostStore& store, const ExportSource& source,
-                             const CheckpointInfo& info, const std::string& destination,
-                             ThreadPool& pool, ProgressFunction progress) {
+absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
+                                        const CheckpointInfo& info, const std::string& destination,
+                                        ThreadPool& pool, ProgressFunction progress) {
   if (info.loss && !std::isfinite(*info.loss)) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
                  absl::StrCat("the loss of a checkpoint is ", *info.loss,
@@ -157,10 +165,13 @@ absl::Status WriteCheckpoint(const HostStore& store, const ExportSource& source,
   CheckpointManifest manifest{.info = info, .files = {}, .source = source};
   PENSTOCK_RETURN_IF_ERROR(WriteTensors(store, staged, pool, progress, manifest.files));
   PENSTOCK_RETURN_IF_ERROR(WriteSource(staged, source, manifest.files));
-  PENSTOCK_RETURN_IF_ERROR(
-      WriteWholeFile(staged.fd(), staged.destination(), kManifestName, ManifestText(manifest))
-          .status());
-  return staged.Commit();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const WrittenFile last,
+      WriteWholeFile(staged.fd(), staged.destination(), kManifestName, ManifestText(manifest)));
+  PENSTOCK_RETURN_IF_ERROR(staged.Commit());
+  int64_t bytes = last.bytes;
+  for (const WrittenFile& file : manifest.files) bytes += file.bytes;
+  return bytes;
 }
 
 }  // namespace penstock

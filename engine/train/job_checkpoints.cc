@@ -25,15 +25,24 @@ constexpr char kExportBegun[] = ".export-begun";
 constexpr char kRemoved[] = ".removed-";
 constexpr char kUnusable[] = ".unusable-";
 
-std::set<int64_t> StepsIn(const std::string& directory) {
+absl::StatusOr<std::set<int64_t>> StepsIn(const std::string& directory) {
   std::set<int64_t> steps;
   std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
+  fs::directory_iterator it(directory, error);
+  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
+    return steps;
+  }
+  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
     const std::string name = it->path().filename().string();
     int64_t step = 0;
     if (absl::SimpleAtoi(name, &step) && step > 0 && absl::StrCat(step) == name) {
       steps.insert(step);
     }
+  }
+  if (error) {
+    return Error(absl::StatusCode::kUnavailable, reason::kIoError,
+                 absl::StrCat("cannot list the checkpoints in ", directory, ": ", error.message()),
+                 {{"file", directory}});
   }
   return steps;
 }
@@ -48,19 +57,30 @@ void RemoveLeftovers(const std::string& directory) {
   for (const fs::path& path : left) fs::remove_all(path, error);
 }
 
-// Of what keeps a checkpoint from being used, what another checkpoint would not change.
-bool IsFinalRefusal(const absl::Status& status) {
-  return absl::IsCancelled(status) || absl::IsUnimplemented(status) ||
-         ReasonOf(status) == reason::kCheckpointMismatch;
+bool IsDamaged(const absl::Status& status) {
+  return ReasonOf(status) == reason::kCheckpointCorrupt;
+}
+
+// The medium failed under a file. Not that this process lacks something to read it with.
+bool IsUnreadable(const absl::Status& status) {
+  return ReasonOf(status) == reason::kIoError && !absl::IsResourceExhausted(status);
 }
 
 }  // namespace
 
-JobCheckpoints::JobCheckpoints(std::string directory, int64_t keep_last, Events events)
-    : directory_(std::move(directory)), keep_last_(keep_last), events_(std::move(events)) {
-  RemoveLeftovers(directory_);
-  steps_ = StepsIn(directory_);
+absl::StatusOr<JobCheckpoints> JobCheckpoints::Open(std::string directory, int64_t keep_last,
+                                                    Events events) {
+  RemoveLeftovers(directory);
+  PENSTOCK_ASSIGN_OR_RETURN(std::set<int64_t> steps, StepsIn(directory));
+  return JobCheckpoints(std::move(directory), keep_last, std::move(events), std::move(steps));
 }
+
+JobCheckpoints::JobCheckpoints(std::string directory, int64_t keep_last, Events events,
+                               std::set<int64_t> steps)
+    : directory_(std::move(directory)),
+      keep_last_(keep_last),
+      events_(std::move(events)),
+      steps_(std::move(steps)) {}
 
 std::string JobCheckpoints::PathOf(int64_t step) const {
   return absl::StrCat(directory_, "/", step);
@@ -68,14 +88,24 @@ std::string JobCheckpoints::PathOf(int64_t step) const {
 
 absl::StatusOr<std::optional<CheckpointInfo>> JobCheckpoints::LoadNewest(
     const RunFacts& facts, HostStore& store, ThreadPool& pool, ProgressFunction progress) {
-  while (!steps_.empty()) {
-    const int64_t step = *steps_.rbegin();
-    absl::StatusOr<CheckpointInfo> info = Load(step, facts, store, pool, progress);
-    if (info.ok()) return *std::move(info);
-    if (IsFinalRefusal(info.status())) return info.status();
-    SetAside(step, info.status());
+  std::optional<CheckpointInfo> loaded;
+  std::vector<std::pair<int64_t, absl::Status>> refused;
+  absl::Status unreadable;
+  for (auto step = steps_.rbegin(); step != steps_.rend() && !loaded; ++step) {
+    absl::StatusOr<CheckpointInfo> info = Load(*step, facts, store, pool, progress);
+    if (info.ok()) {
+      loaded = *std::move(info);
+    } else if (!IsDamaged(info.status()) && !IsUnreadable(info.status())) {
+      return info.status();  // another checkpoint would meet the same
+    } else {
+      if (IsUnreadable(info.status())) unreadable.Update(info.status());
+      refused.emplace_back(*step, info.status());
+    }
   }
-  return std::nullopt;
+  if (!loaded && !unreadable.ok()) return unreadable;
+  // Only now: what would be lost by it is known.
+  for (const auto& [step, why] : refused) SetAside(step, why);
+  return loaded;
 }
 
 absl::StatusOr<CheckpointInfo> JobCheckpoints::Load(int64_t step, const RunFacts& facts,
@@ -114,19 +144,14 @@ void JobCheckpoints::SetAside(int64_t step, const absl::Status& why) {
   events_.removed(step);
 }
 
-absl::Status JobCheckpoints::Save(const HostStore& store, const ExportSource& source,
-                                  const CheckpointInfo& info, ThreadPool& pool,
-                                  ProgressFunction progress) {
-  std::error_code error;
-  fs::create_directories(directory_, error);
-  if (error) {
-    return Error(absl::StatusCode::kUnavailable, reason::kIoError,
-                 absl::StrCat("cannot make ", directory_, ": ", error.message()),
-                 {{"file", directory_}});
-  }
-  PENSTOCK_RETURN_IF_ERROR(WriteCheckpoint(store, source, info, PathOf(info.step), pool, progress));
+absl::StatusOr<int64_t> JobCheckpoints::Save(const HostStore& store, const ExportSource& source,
+                                             const CheckpointInfo& info, ThreadPool& pool,
+                                             ProgressFunction progress) {
+  PENSTOCK_RETURN_IF_ERROR(MakeDirectories(directory_));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const int64_t bytes, WriteCheckpoint(store, source, info, PathOf(info.step), pool, progress));
   steps_.insert(info.step);
-  return absl::OkStatus();
+  return bytes;
 }
 
 void JobCheckpoints::NoteExportBegun() const {

@@ -27,13 +27,17 @@ class JobCheckpoints {
     std::function<void(int64_t step)> removed;
   };
 
-  // Looks at what is there. The directory need not exist.
-  JobCheckpoints(std::string directory, int64_t keep_last, Events events);
+  // Looks at what is there; the directory need not exist. Unavailable / IO_ERROR if it cannot be
+  // listed: a run must not start from step 0 because its checkpoints cannot be seen.
+  static absl::StatusOr<JobCheckpoints> Open(std::string directory, int64_t keep_last,
+                                             Events events);
 
-  // Fills the store from the newest intact checkpoint and gives its info; nothing if there is none.
-  // One that is damaged is set aside with its reason in the log, and the one before it is tried.
-  // CHECKPOINT_MISMATCH if it is intact and of another run; Unimplemented if a later version wrote
-  // it. When it gives nothing, or an error, the store may hold some of a damaged one.
+  // Fills the store from the newest checkpoint that can be used and gives its info; nothing if
+  // there is none. Those after it are set aside with the reason in the log.
+  // An error, with every checkpoint left where it is: CHECKPOINT_MISMATCH if the newest intact one
+  // is of another run, Unimplemented if a later version wrote it, IO_ERROR if none is intact and
+  // for one of them nobody knows, since it could not be read.
+  // When this gives nothing, or an error, the store may hold some of a damaged one.
   absl::StatusOr<std::optional<CheckpointInfo>> LoadNewest(const RunFacts& facts, HostStore& store,
                                                            ThreadPool& pool,
                                                            ProgressFunction progress);
@@ -42,10 +46,11 @@ class JobCheckpoints {
   bool Has(int64_t step) const { return steps_.contains(step); }
   std::string PathOf(int64_t step) const;
 
-  // Writes {directory}/{info.step}. After an error what was there is there still.
-  // REQUIRES: !Has(info.step).
-  absl::Status Save(const HostStore& store, const ExportSource& source, const CheckpointInfo& info,
-                    ThreadPool& pool, ProgressFunction progress);
+  // Writes {directory}/{info.step} and gives its bytes. After an error what was there is there
+  // still. REQUIRES: !Has(info.step).
+  absl::StatusOr<int64_t> Save(const HostStore& store, const ExportSource& source,
+                               const CheckpointInfo& info, ThreadPool& pool,
+                               ProgressFunction progress);
   // Removes all but the newest keep_last.
   void Prune();
 
@@ -55,6 +60,7 @@ class JobCheckpoints {
   bool ExportBegun() const;
 
  private:
+  JobCheckpoints(std::string directory, int64_t keep_last, Events events, std::set<int64_t> steps);
   absl::StatusOr<CheckpointInfo> Load(int64_t step, const RunFacts& facts, HostStore& store,
                                       ThreadPool& pool, ProgressFunction progress) const;
   void SetAside(int64_t step, const absl::Status& why);

@@ -247,10 +247,43 @@ absl::Status StagedDirectory::Commit() {
                             CheckDestination(destination_, parent_fd_.get(), name_, existing_));
   PENSTOCK_RETURN_IF_ERROR(Place(replaces));
   // From here on the new directory is in place; the old one, if any, has the temporary name.
+  if (fsync(parent_fd_.get()) != 0) {
+    const int error = errno;
+    TakeBack(replaces);
+    return IoFailure(absl::StrCat("flush ", parent_), error);
+  }
   const std::string old = absl::StrCat(parent_, "/", std::exchange(temp_name_, ""));
-  const int error = fsync(parent_fd_.get()) != 0 ? errno : 0;
   if (replaces) RemoveTree(old);
-  if (error != 0) return IoFailure(absl::StrCat("flush ", parent_), error);
+  return absl::OkStatus();
+}
+
+// Nobody knows which of the two a power cut would leave, so neither is removed unless the old
+// order is there again.
+void StagedDirectory::TakeBack(bool replaces) {
+  const int parent = parent_fd_.get();
+  const unsigned flags = replaces ? RENAME_EXCHANGE : 0;
+  if (renameat2(parent, name_.c_str(), parent, temp_name_.c_str(), flags) != 0) temp_name_.clear();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (std::filesystem::path at = path; !at.empty(); at = at.parent_path()) {
+    if (std::filesystem::exists(at, error) || at == at.parent_path()) break;
+    if (error) return IoFailure(absl::StrCat("look at ", at.string()), error.value());
+    missing.push_back(at);
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    const std::filesystem::path& made = missing.back();
+    if (mkdir(made.c_str(), 0777) != 0 && errno != EEXIST) {
+      return IoFailure(absl::StrCat("make the directory ", made.string()), errno);
+    }
+    const std::filesystem::path parent = made.has_parent_path() ? made.parent_path() : ".";
+    const FileDescriptor fd(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || fsync(fd.get()) != 0) {
+      return IoFailure(absl::StrCat("flush ", parent.string()), errno);
+    }
+  }
   return absl::OkStatus();
 }
 

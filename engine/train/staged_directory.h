@@ -54,6 +54,7 @@ class StagedDirectory {
   StagedDirectory() = default;
   absl::Status MakeTemporary();
   absl::Status Place(bool replaces);
+  void TakeBack(bool replaces);
 
   std::string destination_;
   std::string parent_;
@@ -64,5 +65,9 @@ class StagedDirectory {
   FileDescriptor fd_;
   std::vector<FileDescriptor> subdirectories_;
 };
+
+// Makes a directory and the parents that it lacks, each on the device when this returns: a rename
+// within it survives a power cut only if the directory does.
+absl::Status MakeDirectories(const std::string& path);
 
 }  // namespace penstock

@@ -136,11 +136,13 @@ class TrainRun {
   absl::Status FillStore() {
     observer_.OnPhase(Phase::kImport, 0);
     facts_ = MakeRunFacts(config_, model_, plan_, *data_.train);
-    checkpoints_.emplace(
-        config_.checkpoint_directory, config_.keep_last_checkpoints,
-        JobCheckpoints::Events{
-            .log = [this](const std::string& line) { observer_.OnLog(line); },
-            .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }});
+    PENSTOCK_ASSIGN_OR_RETURN(
+        JobCheckpoints checkpoints,
+        JobCheckpoints::Open(
+            config_.checkpoint_directory, config_.keep_last_checkpoints,
+            {.log = [this](const std::string& line) { observer_.OnLog(line); },
+             .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }}));
+    checkpoints_.emplace(std::move(checkpoints));
     PENSTOCK_RETURN_IF_ERROR(CreateStore());
     const bool may_resume = checkpoints_->any();
     {
@@ -160,6 +162,7 @@ class TrainRun {
     steps_done_ = info.step;
     tokens_done_ = info.tokens;
     nonfinite_streak_ = info.nonfinite_streak;
+    evaluation_due_ = info.evaluation_due;
     loss_ = info.loss.value_or(std::numeric_limits<double>::quiet_NaN());
     observer_.OnResumed({.step = info.step,
                          .tokens = info.tokens,
@@ -182,12 +185,17 @@ class TrainRun {
         trainer_, Trainer::Create(config_, model_, plan_, *store_, data_.train, data_.evaluation));
     observer_.OnLog(ToText(MakeDataReport(trainer_->train_stream())));
     observer_.OnTotalSteps(trainer_->total_steps());
-    return absl::OkStatus();
+    if (steps_done_ <= trainer_->total_steps()) return absl::OkStatus();
+    return Error(
+        absl::StatusCode::kDataLoss, reason::kCheckpointCorrupt,
+        absl::StrCat(checkpoints_->PathOf(steps_done_), " is of step ", steps_done_,
+                     ", but the run has ", trainer_->total_steps(), "; use another checkpoint"));
   }
 
   absl::Status Steps() {
     const int64_t total = trainer_->total_steps();
     last_save_ = Clock::now();
+    if (evaluation_due_) PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
     while (steps_done_ < total) {
       if (observer_.Ask() == Wish::kStop) {
         summary_.end = TrainEnd::kStopped;
@@ -250,6 +258,7 @@ class TrainRun {
   }
 
   absl::Status EvaluateIfDue() {
+    evaluation_due_ = false;
     if (!trainer_->can_evaluate()) return absl::OkStatus();
     const int64_t every = config_.evaluation.every_steps;
     const bool last = steps_done_ == trainer_->total_steps();
@@ -258,8 +267,9 @@ class TrainRun {
       observer_.OnPhase(Phase::kEvaluate, fraction);
       return observer_.Ask() == Wish::kStop && !last ? Stopped() : absl::OkStatus();
     });
-    // Stopped in the middle: no figure, and the loop sees the wish next.
-    if (absl::IsCancelled(record.status())) return absl::OkStatus();
+    // Stopped in the middle: no figure, the loop sees the wish next, and who goes on begins here.
+    evaluation_due_ = absl::IsCancelled(record.status());
+    if (evaluation_due_) return absl::OkStatus();
     PENSTOCK_RETURN_IF_ERROR(record.status());
     observer_.OnEvaluation(*record);
     return absl::OkStatus();
@@ -271,27 +281,28 @@ class TrainRun {
     if (steps_done_ == 0 || checkpoints_->Has(steps_done_)) return absl::OkStatus();
     observer_.OnPhase(Phase::kCheckpoint, 0);
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
-    save_error_ = WriteState();
+    const absl::StatusOr<int64_t> bytes = WriteState();
+    save_error_ = bytes.status();
     last_save_ = Clock::now();
     if (!save_error_.ok()) {
       observer_.OnCheckpointFailed(steps_done_, save_error_);
       return absl::OkStatus();
     }
-    const std::string directory = checkpoints_->PathOf(steps_done_);
     observer_.OnCheckpointSaved({.step = steps_done_,
-                                 .bytes = DirectoryBytes(directory),
+                                 .bytes = *bytes,
                                  .loss = loss_,
-                                 .directory = directory});
+                                 .directory = checkpoints_->PathOf(steps_done_)});
     checkpoints_->Prune();
     return absl::OkStatus();
   }
 
-  absl::Status WriteState() {
+  absl::StatusOr<int64_t> WriteState() {
     ThreadPool pool(plan_.threads);
     const CheckpointInfo info{.step = steps_done_,
                               .tokens = tokens_done_,
                               .updates_applied = store_->updates_applied,
                               .nonfinite_streak = nonfinite_streak_,
+                              .evaluation_due = evaluation_due_,
                               .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
                               .code_version = Version(),
                               .facts = facts_};
@@ -301,15 +312,6 @@ class TrainRun {
                             static_cast<double>(done) / static_cast<double>(total));
           return absl::OkStatus();  // a checkpoint begun is finished
         });
-  }
-
-  static int64_t DirectoryBytes(const std::string& directory) {
-    int64_t bytes = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory, error)) {
-      if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
-    }
-    return bytes;
   }
 
   absl::Status Export() {
@@ -347,7 +349,8 @@ class TrainRun {
   int64_t steps_done_ = 0;
   int64_t tokens_done_ = 0;
   int64_t nonfinite_streak_ = 0;
-  int64_t compared_steps_ = 0;  // with their prediction
+  bool evaluation_due_ = false;  // one after steps_done_ was begun and stopped
+  int64_t compared_steps_ = 0;   // with their prediction
   double compared_seconds_ = 0;
   double loss_ = 0;
   RunFacts facts_;

@@ -1,4 +1,8 @@
 // A run that stops, in whatever way, and goes on ends with the bytes of one that did not.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <functional>
@@ -6,7 +10,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
 #include "engine/engine.h"
+#include "engine/memory/host_store.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/job_checkpoints.h"
+#include "engine/train/model_input.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/train/train_testing.h"
@@ -26,6 +35,7 @@ using testing::RecordingObserver;
 using testing::SomeText;
 using testing::TempDir;
 using testing::TinyTrainConfig;
+using testing::WithChecksum;
 using testing::WriteFileOrDie;
 
 class ResumeTest : public ::testing::Test {
@@ -49,6 +59,10 @@ class ResumeTest : public ::testing::Test {
     return observer;
   }
 
+  static RunFacts FactsOf(const std::string& checkpoint) {
+    return (*OpenCheckpoint(checkpoint, Verification::kSizes))->info().facts;
+  }
+
   static std::string Checkpoint(const TrainConfig& config, int64_t step) {
     return absl::StrCat(config.checkpoint_directory, "/", step);
   }
@@ -70,6 +84,21 @@ void ExpectSameSteps(const std::vector<StepRecord>& whole, const std::vector<Ste
   }
 }
 
+using Evaluations = std::vector<std::pair<int64_t, double>>;  // step and loss
+
+Evaluations EvaluationsOf(const RecordingObserver& run) {
+  Evaluations evaluations;
+  for (const EvaluationRecord& record : run.evaluations) {
+    evaluations.emplace_back(record.step, record.loss);
+  }
+  return evaluations;
+}
+
+Evaluations Join(Evaluations before, const Evaluations& after) {
+  before.insert(before.end(), after.begin(), after.end());
+  return before;
+}
+
 TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
   const TrainConfig whole = Config("whole");
   const RecordingObserver uninterrupted = MustTrain(whole);
@@ -79,19 +108,15 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
   for (int64_t k = 1; k < total; ++k) {
     SCOPED_TRACE(k);
     TrainConfig config = Config(absl::StrCat("run", k));
-    EXPECT_THAT(MustTrain(config, k).saved, ElementsAre(k));
+    const RecordingObserver first = MustTrain(config, k);
+    EXPECT_THAT(first.saved, ElementsAre(k));
     config.compute_threads = 2;                   // other threads
     config.batch.save_level = SaveLevel::kInput;  // and another plan
     const RecordingObserver rest = MustTrain(config);
     ASSERT_EQ(rest.resumed.size(), 1u);
     EXPECT_EQ(rest.resumed[0].step, k);
     ExpectSameSteps(uninterrupted.steps, rest.steps, k);
-    for (const EvaluationRecord& evaluation : rest.evaluations) {
-      for (const EvaluationRecord& other : uninterrupted.evaluations) {
-        if (other.step != evaluation.step) continue;
-        EXPECT_EQ(other.loss, evaluation.loss);
-      }
-    }
+    EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
     // Weights, moments, counters and the manifest itself.
     EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == wanted);
   }
@@ -191,6 +216,82 @@ TEST_F(ResumeTest, CheckpointOfAnotherRunIsRefusedAndKept) {
   fs::copy_file(dir_.Path("data.txt"), dir_.Path("copy.txt"));
   config.data.source.paths = {dir_.Path("copy.txt")};
   EXPECT_EQ(MustTrain(config).resumed.size(), 1u);
+}
+
+// Its own text says that it is this run's, its files are another model's.
+TEST_F(ResumeTest, CheckpointThatLiesAboutItsModelIsRefused) {
+  TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  TrainConfig wider = Config("wider");
+  nlohmann::json model = ByteModelConfig();
+  model["intermediate_size"] = 64;
+  wider.model = ModelFromConfig{model.dump()};
+  MustTrain(wider, 3);
+  const std::string manifest = Checkpoint(wider, 3) + "/manifest.json";
+  nlohmann::json forged = nlohmann::json::parse(ReadFileOrDie(manifest));
+  forged["identity"] =
+      nlohmann::json::parse(ReadFileOrDie(Checkpoint(config, 3) + "/manifest.json"))["identity"];
+  WriteFileOrDie(manifest, WithChecksum(forged));
+  fs::remove_all(Checkpoint(config, 3));
+  fs::rename(Checkpoint(wider, 3), Checkpoint(config, 3));
+  RecordingObserver observer;
+  const absl::Status status = Train(config, observer).status();
+  EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another model"));
+}
+
+TEST_F(ResumeTest, CheckpointsThatCannotBeSeenAreNotTakenForNone) {
+  TrainConfig config = Config("run");
+  fs::create_directories(fs::path(config.checkpoint_directory).parent_path());
+  fs::create_symlink("checkpoints", config.checkpoint_directory);  // ELOOP
+  RecordingObserver observer;
+  const absl::Status status = Train(config, observer).status();
+  EXPECT_EQ(ReasonOf(status), reason::kIoError) << status;
+  EXPECT_THAT(observer.steps, IsEmpty());
+}
+
+// A process that lacks descriptors cannot judge a checkpoint: none is set aside, nor is an older
+// one used.
+TEST_F(ResumeTest, ShortageOfDescriptorsCondemnsNoCheckpoint) {
+  TrainConfig config = Config("run");
+  config.checkpoint_every_steps = 2;
+  MustTrain(config, 4);
+  const auto before = ReadTree(config.checkpoint_directory);
+  const auto model = OpenModelInput(config);
+  ASSERT_TRUE(model.ok());
+  const auto store =
+      *HostStore::Create(model->layout, OptimizerState::kFloat32, GradientPlane::kNone);
+  ThreadPool pool(1);
+  const RunFacts facts = FactsOf(Checkpoint(config, 4));
+  const auto load = [&]() -> absl::StatusOr<std::optional<CheckpointInfo>> {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        JobCheckpoints checkpoints,
+        JobCheckpoints::Open(config.checkpoint_directory, 2, {[](const std::string&) {}, {}}));
+    return checkpoints.LoadNewest(facts, *store, pool, testing::NoProgress);
+  };
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t usual = limit.rlim_cur;
+  const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(lowest, 0);
+  close(lowest);
+  int failures = 0;
+  for (rlim_t descriptors = 0;; ++descriptors) {
+    limit.rlim_cur = static_cast<rlim_t>(lowest) + descriptors;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    const auto loaded = load();
+    limit.rlim_cur = usual;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_TRUE(ReadTree(config.checkpoint_directory) == before) << descriptors;
+    if (loaded.ok()) {
+      ASSERT_TRUE(loaded->has_value());
+      EXPECT_EQ((*loaded)->step, 4);
+      break;
+    }
+    EXPECT_EQ(ReasonOf(loaded.status()), reason::kIoError) << loaded.status();
+    ++failures;
+  }
+  EXPECT_GE(failures, 4) << "directory, manifest, source and three planes need one each";
 }
 
 TEST_F(ResumeTest, OtherRoundingIsSaidInTheLog) {

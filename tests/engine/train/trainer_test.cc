@@ -137,7 +137,16 @@ std::vector<Policy> DeferringAndPlacing() {
           {.micro_batches_per_round = 1,
            .update_time = UpdateTime::kNextStep,
            .placements = all({.weights = true, .gradients = true})},
-          {.saving = {SaveLevel::kInput, SavePlace::kHost}, .update_time = UpdateTime::kNextStep}};
+          {.saving = {SaveLevel::kInput, SavePlace::kHost}, .update_time = UpdateTime::kNextStep},
+          // State on the device, of all blocks and of some, that an update is still to change.
+          {.micro_batches_per_round = 1,
+           .update_time = UpdateTime::kNextStep,
+           .placements = all({.weights = true, .gradients = true, .state = true})},
+          {.update_time = UpdateTime::kNextStep,
+           .placements = {{},
+                          {.weights = true, .gradients = true, .state = true},
+                          {.weights = true},
+                          {.weights = true, .gradients = true, .state = true}}}};
 }
 
 void ExpectSame(const Trace& run, const Trace& expected) {

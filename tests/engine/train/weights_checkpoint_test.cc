@@ -70,7 +70,8 @@ class CheckpointTest : public ::testing::Test {
 
   std::string path() const { return temp_.Path("checkpoint"); }
   absl::Status Write() {
-    return WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress);
+    return WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress)
+        .status();
   }
   // A refusal is CHECKPOINT_CORRUPT and names `file`.
   void ExpectCorrupt(const std::string& file, Verification verification) {
@@ -81,13 +82,8 @@ class CheckpointTest : public ::testing::Test {
   }
   json Manifest() const { return json::parse(ReadFileOrDie(path() + "/manifest.json")); }
   // With the checksum that its content wants: what is refused is refused for its content.
-  void SetManifest(json manifest) {
-    manifest.erase("manifest_xxh3_64");
-    const std::string text = manifest.dump(1);
-    StreamHash hash;
-    hash.Update(std::as_bytes(std::span(text)));
-    manifest["manifest_xxh3_64"] = absl::StrFormat("%016x", hash.Digest());
-    WriteFileOrDie(path() + "/manifest.json", manifest.dump());
+  void SetManifest(const json& manifest) {
+    WriteFileOrDie(path() + "/manifest.json", testing::WithChecksum(manifest));
   }
   // Values that no narrower type holds.
   void Train() { InitializeWeights(directory_->spec(), 5, *store_, pool_); }
@@ -298,6 +294,42 @@ TEST_F(CheckpointTest, FullDiskIsNamedAndLeavesNothing) {
   EXPECT_EQ(left, 0);
 }
 
+TEST_F(CheckpointTest, SaysHowManyBytesItHas) {
+  const absl::StatusOr<int64_t> bytes =
+      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress);
+  ASSERT_TRUE(bytes.ok());
+  int64_t found = 0;
+  for (const auto& [name, content] : ReadTree(path())) {
+    found += static_cast<int64_t>(content.size());
+  }
+  EXPECT_EQ(*bytes, found);
+}
+
+// A descriptor a file while one is open, and 1024 are usual.
+TEST_F(CheckpointTest, LargeModelsHaveLargeFilesNotManyFiles) {
+  json config = TinyConfig();
+  config["hidden_size"] = 16384;
+  config["intermediate_size"] = 53248;
+  config["num_attention_heads"] = 128;
+  config["num_key_value_heads"] = 8;
+  for (const int64_t layers : {2, 126, 400}) {
+    config["num_hidden_layers"] = layers;
+    const ModelLayout layout = MakeLayout(SpecOf(config));
+    const std::vector<WeightFile> files = CutForCheckpoint(layout);
+    EXPECT_LE(files.size(), 200u) << layout.parameter_count;
+    EXPECT_GE(files.size(), 8u);
+  }
+}
+
+TEST_F(CheckpointTest, ParentsOfADirectoryAreMadeToo) {
+  const std::string deep = temp_.Path("a/b/c");
+  ASSERT_TRUE(MakeDirectories(deep).ok());
+  EXPECT_TRUE(fs::is_directory(deep));
+  EXPECT_TRUE(MakeDirectories(deep).ok());
+  WriteFileOrDie(temp_.Path("file"), "");
+  EXPECT_EQ(ReasonOf(MakeDirectories(temp_.Path("file/below"))), reason::kIoError);
+}
+
 TEST_F(CheckpointTest, RoomIsAskedForBeforeAnythingIsWritten) {
   auto staged = StagedDirectory::Create(path(), Existing::kRefuse);
   ASSERT_TRUE(staged.ok());
@@ -323,7 +355,12 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
   corrupt("/loss", "NaN");
   corrupt("/identity", {1});
   corrupt("/rounding", {{"key", 1}});
+  corrupt("/step", std::numeric_limits<int64_t>::max());
+  corrupt("/tokens", std::numeric_limits<int64_t>::max());
+  corrupt("/updates_applied", 13);
   corrupt("/nonfinite_streak", -1);
+  corrupt("/nonfinite_streak", 13);
+  corrupt("/evaluation_due", 1);
   corrupt("/files", json::object());
   corrupt("/files", json::array());
   corrupt("/files/0", 1);
@@ -354,8 +391,9 @@ TEST_F(CheckpointTest, LaterFormatIsNamedAsSuch) {
 
 TEST_F(CheckpointTest, CancelledWriteLeavesNothing) {
   const absl::Status status =
-      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_,
-                      [](int64_t, int64_t) { return absl::CancelledError("stop"); });
+      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, [](int64_t, int64_t) {
+        return absl::CancelledError("stop");
+      }).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   int left = 0;
   for (const auto& entry : fs::directory_iterator(temp_.path())) {
