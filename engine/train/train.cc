@@ -26,6 +26,7 @@
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
+#include "engine/train/train_with_plan.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_plan.h"
 #include "engine/train/usable_cores.h"
@@ -51,8 +52,8 @@ auto ByteProgress(TrainObserver& observer, Phase phase) {
 
 class TrainRun {
  public:
-  TrainRun(const TrainConfig& config, TrainObserver& observer)
-      : config_(config), observer_(observer) {}
+  TrainRun(const TrainConfig& config, const PlanChange& change, TrainObserver& observer)
+      : config_(config), change_plan_(change), observer_(observer) {}
 
   absl::StatusOr<TrainSummary> Run() {
     PENSTOCK_RETURN_IF_ERROR(OpenDevice());
@@ -79,6 +80,7 @@ class TrainRun {
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config_));
     PENSTOCK_ASSIGN_OR_RETURN(
         plan_, MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_)));
+    if (change_plan_) change_plan_(model_, plan_);
     observer_.OnLog(absl::StrFormat(
         "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step, %s; %d "
         "threads; host memory %s; device memory %s; a step should take %.3g s (%s)",
@@ -338,6 +340,7 @@ class TrainRun {
   }
 
   TrainConfig config_;
+  const PlanChange& change_plan_;
   TrainObserver& observer_;
   ModelInput model_;
   TrainingPlan plan_;
@@ -362,7 +365,12 @@ class TrainRun {
 }  // namespace
 
 absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& observer) {
-  TrainRun run(config, observer);
+  return TrainWithPlan(config, {}, observer);
+}
+
+absl::StatusOr<TrainSummary> TrainWithPlan(const TrainConfig& config, const PlanChange& change,
+                                           TrainObserver& observer) {
+  TrainRun run(config, change, observer);
   absl::StatusOr<TrainSummary> summary = run.Run();
   if (absl::IsCancelled(summary.status()) && run.stopped()) {
     return TrainSummary{.end = TrainEnd::kStopped};

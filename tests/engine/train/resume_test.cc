@@ -16,6 +16,7 @@
 #include "engine/train/checkpoint.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/model_input.h"
+#include "engine/train/train_with_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/train/train_testing.h"
@@ -26,6 +27,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::ByteModelConfig;
 using ::testing::Contains;
+using testing::DeferringAndPlacing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -35,6 +37,8 @@ using testing::RecordingObserver;
 using testing::SomeText;
 using testing::TempDir;
 using testing::TinyTrainConfig;
+using testing::UntiedModel;
+using testing::UsePolicy;
 using testing::WithChecksum;
 using testing::WriteFileOrDie;
 
@@ -119,6 +123,48 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
     EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
     // Weights, moments, counters and the manifest itself.
     EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == wanted);
+  }
+}
+
+// Evaluation, two micro-batches a step, an epoch and most of the next; where state lies and when it
+// is updated differs before and after.
+TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunWhateverThePolicies) {
+  constexpr int64_t kSteps = 40;
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig config = Config(run);
+    config.model = ModelFromConfig{UntiedModel().dump()};
+    config.data.source.paths = {dir_.Path("longer.txt")};
+    config.evaluation.every_steps = 3;
+    config.schedule = {.warmup_steps = 25, .max_steps = kSteps};
+    config.optimizer.weight_decay = 0.1;
+    return config;
+  };
+  WriteFileOrDie(dir_.Path("longer.txt"), SomeText(1500));
+  const TrainConfig whole = config_of("whole");
+  const RecordingObserver uninterrupted = MustTrain(whole);
+  ASSERT_EQ(uninterrupted.steps.back().epoch, 1) << "counted from 0";
+  const auto wanted = ReadTree(Checkpoint(whole, kSteps));
+  const std::vector<Policy> policies = DeferringAndPlacing();
+  for (int64_t k = 1; k < kSteps; ++k) {
+    SCOPED_TRACE(k);
+    const TrainConfig config = config_of(absl::StrCat("run", k));
+    const auto train = [&](const Policy& policy, int64_t stop_after) {
+      RecordingObserver observer;
+      observer.stop_after = stop_after;
+      const auto summary = TrainWithPlan(
+          config,
+          [&](const ModelInput& model, TrainingPlan& plan) { UsePolicy(policy, model, plan); },
+          observer);
+      EXPECT_TRUE(summary.ok()) << summary.status();
+      return observer;
+    };
+    // Every pair of policies comes up.
+    const RecordingObserver first = train(policies[k % policies.size()], k);
+    const RecordingObserver rest =
+        train(policies[k / policies.size() % policies.size()], INT64_MAX);
+    ExpectSameSteps(uninterrupted.steps, rest.steps, k);
+    EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
+    EXPECT_TRUE(ReadTree(Checkpoint(config, kSteps)) == wanted);
   }
 }
 

@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/plan/policy.h"
+#include "engine/train/model_input.h"
+#include "engine/train/training_plan.h"
 #include "tests/engine/train/weights_testing.h"
 
 namespace penstock::testing {
@@ -40,6 +43,16 @@ class RecordingObserver : public TrainObserver {
 
 // One layer, hidden 16, vocabulary 320, tied: for byte text.
 nlohmann::json ByteModelConfig();
+
+// Two layers and a head of its own: rounds change no bit of it.
+nlohmann::json UntiedModel();
+
+// Policies of UntiedModel() that differ in what a settled store needs: updates that wait, weights,
+// gradients and state on the device. All give the same bits.
+std::vector<Policy> DeferringAndPlacing();
+
+// Runs the job so, with what the executor needs for it.
+void UsePolicy(const Policy& policy, const ModelInput& model, TrainingPlan& plan);
 
 // A job on `data_path` (text, one document a blank-line paragraph) with its checkpoints and
 // caches in `directory`; rows of 16 tokens, 4 rows a step in 2 micro-batches, 4 steps.

@@ -18,17 +18,13 @@
 namespace penstock {
 namespace {
 
+using testing::DeferringAndPlacing;
 using testing::SomeText;
 using testing::TempDir;
 using testing::TinyTrainConfig;
+using testing::UntiedModel;
+using testing::UsePolicy;
 using testing::WriteFileOrDie;
-
-nlohmann::json UntiedModel() {
-  nlohmann::json model = testing::ByteModelConfig();
-  model["tie_word_embeddings"] = false;  // rounds then change no bit
-  model["num_hidden_layers"] = 2;
-  return model;
-}
 
 struct Trace {
   std::vector<std::vector<uint8_t>> stores;  // at each settled moment
@@ -51,23 +47,9 @@ std::vector<uint8_t> Bytes(const HostStore& store) {
   return bytes;
 }
 
-// The executor's memory for every program of the plan's policy.
-void SizeArenas(const ModelInput& model, TrainingPlan& plan) {
-  for (const auto& program :
-       {TrainProgram(model, plan, plan.micro_batches), EvaluationProgram(model, plan)}) {
-    ASSERT_TRUE(program.ok()) << program.status();
-    plan.executor.arena_bytes = std::max(plan.executor.arena_bytes, program->arena_bytes);
-    plan.executor.host_arena_bytes =
-        std::max(plan.executor.host_arena_bytes, program->host_arena_bytes);
-  }
-}
-
 TrainingPlan PlanWith(const TrainConfig& config, const ModelInput& model, const Policy& policy) {
   TrainingPlan plan = *MakeTrainingPlan(config, model, 1000, UsableHostMemory(config));
-  const int64_t head_chunk_rows = plan.policy.head_chunk_rows;
-  plan.policy = policy;
-  plan.policy.head_chunk_rows = head_chunk_rows;
-  SizeArenas(model, plan);
+  UsePolicy(policy, model, plan);
   return plan;
 }
 
@@ -125,28 +107,6 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
     trainer = Trainer::Create(config, *model, plan, *store, data->train, data->evaluation);
     ASSERT_TRUE(trainer.ok()) << trainer.status();
   }
-}
-
-std::vector<Policy> DeferringAndPlacing() {
-  const auto all = [](BlockPlacement placement) {
-    return std::vector<BlockPlacement>(4, placement);
-  };
-  return {{.update_time = UpdateTime::kNextStep},
-          {.micro_batches_per_round = 1,
-           .placements = all({.weights = true, .gradients = true, .state = true})},
-          {.micro_batches_per_round = 1,
-           .update_time = UpdateTime::kNextStep,
-           .placements = all({.weights = true, .gradients = true})},
-          {.saving = {SaveLevel::kInput, SavePlace::kHost}, .update_time = UpdateTime::kNextStep},
-          // State on the device, of all blocks and of some, that an update is still to change.
-          {.micro_batches_per_round = 1,
-           .update_time = UpdateTime::kNextStep,
-           .placements = all({.weights = true, .gradients = true, .state = true})},
-          {.update_time = UpdateTime::kNextStep,
-           .placements = {{},
-                          {.weights = true, .gradients = true, .state = true},
-                          {.weights = true},
-                          {.weights = true, .gradients = true, .state = true}}}};
 }
 
 void ExpectSame(const Trace& run, const Trace& expected) {
