@@ -31,7 +31,7 @@ struct StepFlags {
   int64_t save_all_layers = 0;
   // Layers, from the first, that save their input and attention side on the host, or their input.
   int64_t host_attention_layers = 0, host_input_layers = 0;
-  double device_cap_gib = 0;  // 0: none
+  double device_cap_gib = 0;           // 0: none
   std::string page_lock = "required";  // preferred, off
 
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU

@@ -96,7 +96,8 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvaluationConfig evaluation;
-  int64_t checkpoint_every_steps = 0;
+  int64_t checkpoint_every_steps = 0;    // 0: not by steps
+  int64_t checkpoint_every_seconds = 0;  // 0: not by time
   int64_t keep_last_checkpoints = 2;
   std::string output_directory;  // empty: no export
   ExportElement export_element = ExportElement::kFloat32;
@@ -184,6 +185,14 @@ struct CheckpointRecord {
   std::string directory;
 };
 
+// Where a run goes on from.
+struct ResumeRecord {
+  int64_t step = 0;
+  int64_t tokens = 0;          // trained on up to there
+  std::optional<double> loss;  // of the step
+  std::string directory;
+};
+
 enum class Wish : uint8_t { kContinue, kStop };
 
 // Called from the training thread. Implementations return quickly and never throw.
@@ -197,8 +206,12 @@ class TrainObserver {
   virtual void OnTotalSteps(int64_t total_steps) = 0;
   virtual void OnStep(const StepRecord& record) = 0;
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
+  // Before the first step, if the run does not start from step 0.
+  virtual void OnResumed(const ResumeRecord& record) = 0;
   virtual void OnCheckpointSaved(const CheckpointRecord& record) = 0;
   virtual void OnCheckpointRemoved(int64_t step) = 0;
+  // It could not be written. Training goes on, and the next one that is due is tried.
+  virtual void OnCheckpointFailed(int64_t step, const absl::Status& error) = 0;
   // Asked between steps and now and then in long phases. kStop: save a checkpoint of the last
   // finished step (none if there is none yet) and return.
   virtual Wish Ask() = 0;
@@ -212,8 +225,12 @@ struct TrainSummary {
   std::string output_directory = {};  // empty if nothing was exported
 };
 
-// Runs a job from step 0 to its end in this process: data, weights, steps, evaluations,
-// checkpoints, export.
+// Runs a job to its end in this process: data, weights, steps, evaluations, checkpoints, export.
+// Starts from the newest intact checkpoint in checkpoint_directory, and from step 0 if there is
+// none; from there on every bit is what it would have been without the interruption.
+// FailedPrecondition / CHECKPOINT_MISMATCH if that checkpoint is of another run. A checkpoint that
+// cannot be written fails the run only where its work would be lost: at the end, unless it was
+// exported, and after a wish to stop.
 absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& observer);
 
 struct ExportConfig {

@@ -28,6 +28,9 @@ std::string EventText(const v1::WatchJobsResponse& event) {
       return MetricText(event.metrics());
     case v1::WatchJobsResponse::kCheckpointSaved:
       return absl::StrCat("checkpoint ", event.checkpoint_saved().checkpoint().name(), " saved");
+    case v1::WatchJobsResponse::kCheckpointFailed:
+      return absl::StrCat("checkpoint of step ", event.checkpoint_failed().step(),
+                          " not saved: ", event.checkpoint_failed().error().message());
     case v1::WatchJobsResponse::kDeviceChanged:
       return DeviceText(event.device_changed().device());
     default:

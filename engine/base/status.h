@@ -46,6 +46,7 @@ inline constexpr std::string_view kDeviceUnavailable = "DEVICE_UNAVAILABLE";
 inline constexpr std::string_view kDeviceFailed = "DEVICE_FAILED";
 inline constexpr std::string_view kOutputExists = "OUTPUT_EXISTS";
 inline constexpr std::string_view kCheckpointCorrupt = "CHECKPOINT_CORRUPT";
+inline constexpr std::string_view kCheckpointMismatch = "CHECKPOINT_MISMATCH";
 inline constexpr std::string_view kNonFinite = "NON_FINITE";
 inline constexpr std::string_view kIoError = "IO_ERROR";
 inline constexpr std::string_view kRequestInvalid = "REQUEST_INVALID";

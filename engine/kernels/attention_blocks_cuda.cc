@@ -55,13 +55,12 @@ class HeadGroup {
       for (int64_t key = 0; key <= query; key += blocks_.cut.block) {
         PENSTOCK_RETURN_IF_ERROR(RunPair(context, query, key));
       }
-      PENSTOCK_RETURN_IF_ERROR(
-          RoundRows({.sum = At<float>(place_.dq_sum),
-                     .to = args_.dq + query * args_.dq_stride + q_at_,
-                     .to_stride = args_.dq_stride,
-                     .rows = Rows(query),
-                     .width = q_width_},
-                    context.stream));
+      PENSTOCK_RETURN_IF_ERROR(RoundRows({.sum = At<float>(place_.dq_sum),
+                                          .to = args_.dq + query * args_.dq_stride + q_at_,
+                                          .to_stride = args_.dq_stride,
+                                          .rows = Rows(query),
+                                          .width = q_width_},
+                                         context.stream));
     }
     PENSTOCK_RETURN_IF_ERROR(RoundKeys(context, place_.dk_sum, args_.dk, args_.dk_stride));
     return RoundKeys(context, place_.dv_sum, args_.dv, args_.dv_stride);

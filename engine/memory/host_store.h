@@ -57,6 +57,7 @@ class HostStore {
   const ModelLayout& layout() const { return layout_; }
   BlockStore& block(BlockId id) { return blocks_[Index(id)]; }
   const BlockStore& block(BlockId id) const { return blocks_[Index(id)]; }
+  bool has_moments() const { return !blocks_.empty() && !blocks_.front().m.empty(); }
   int64_t bytes() const { return memory_.bytes(); }
   // The planes of each block with what fills its last huge page: apart, together all of the
   // store's memory, for a device that wants it locked in pieces.

@@ -1,58 +1,27 @@
+// Opening a checkpoint, and exporting it from its files.
 #include "engine/train/checkpoint.h"
 
 #include <algorithm>
-#include <cmath>
+#include <map>
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "engine/train/checkpoint_manifest.h"
+#include "engine/train/file_writer.h"
 #include "engine/train/rooted_file.h"
 #include "engine/train/safetensors.h"
-#include "engine/train/safetensors_writer.h"
-#include "engine/train/staged_directory.h"
-#include "engine/train/weight_convert.h"
 
 namespace penstock {
 namespace {
 
-constexpr char kConfigName[] = "config.json";
 constexpr int64_t kMaxSourceFileBytes = int64_t{64} << 20;  // what model_directory.h accepts
 constexpr int64_t kHashWindowBytes = int64_t{4} << 20;
-
-std::string InSource(const std::string& name) {
-  return absl::StrCat(kCheckpointSourceFolder, "/", name);
-}
-
-// The masters of every parameter as files of at most 4 GiB or one tensor.
-std::vector<WeightFile> MasterFiles(const ModelLayout& layout) {
-  std::vector<WeightFile> files =
-      MakeExportSource(layout, "", WeightType::kFloat32, int64_t{4} << 30).files;
-  for (size_t i = 0; i < files.size(); ++i) {
-    files[i].name = absl::StrFormat("weights-%05d.safetensors", i + 1);
-  }
-  return files;
-}
-
-absl::Status WriteSource(StagedDirectory& staged, const ExportSource& source,
-                         std::vector<WrittenFile>& files) {
-  PENSTOCK_ASSIGN_OR_RETURN(const int folder, staged.MakeSubdirectory(kCheckpointSourceFolder));
-  const auto write = [&](const std::string& name, const std::string& content) -> absl::Status {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        WrittenFile file, WriteWholeFile(folder, InSource(staged.destination()), name, content));
-    file.name = InSource(name);
-    files.push_back(std::move(file));
-    return absl::OkStatus();
-  };
-  PENSTOCK_RETURN_IF_ERROR(write(kConfigName, source.config_json));
-  for (const SideFile& side_file : source.side_files) {
-    PENSTOCK_RETURN_IF_ERROR(write(side_file.name, side_file.content));
-  }
-  return absl::OkStatus();
-}
 
 absl::StatusOr<uint64_t> HashOf(const ReadableFile& file) {
   StreamHash hash;
@@ -69,25 +38,30 @@ absl::StatusOr<uint64_t> HashOf(const ReadableFile& file) {
 // Values of an opened checkpoint, straight from its files.
 class CheckpointReader : public WeightReader {
  public:
-  explicit CheckpointReader(const Checkpoint& checkpoint)
-      : checkpoint_(checkpoint), index_(checkpoint.layout()) {
-    for (const TensorLocation& tensor : checkpoint.tensors()) {
-      locations_.emplace(tensor.name, &tensor);
+  explicit CheckpointReader(const Checkpoint& checkpoint) : index_(checkpoint.layout()) {
+    for (const CheckpointFile& file : checkpoint.files()) {
+      if (file.plane != CheckpointPlane::kWeights) continue;
+      for (const StoredTensor& tensor : file.tensors) {
+        places_.emplace(tensor.name, Place{&file.file, tensor.begin});
+      }
     }
   }
 
   absl::Status Read(const std::string& name, int64_t first, std::span<float> out) const override {
-    const ParameterIndex::Place* place = index_.Find(name);
-    PENSTOCK_CHECK(place != nullptr, name);
-    const TensorLocation& tensor = *locations_.at(place->parameter->name);
-    const int64_t offset = tensor.offset + first * static_cast<int64_t>(sizeof(float));
-    return checkpoint_.files()[tensor.file].ReadAt(offset, std::as_writable_bytes(out));
+    const ParameterIndex::Place* parameter = index_.Find(name);
+    PENSTOCK_CHECK(parameter != nullptr, name);
+    const Place& place = places_.at(parameter->parameter->name);
+    const int64_t offset = place.offset + first * static_cast<int64_t>(sizeof(float));
+    return place.file->ReadAt(offset, std::as_writable_bytes(out));
   }
 
  private:
-  const Checkpoint& checkpoint_;
+  struct Place {
+    const ReadableFile* file;
+    int64_t offset;
+  };
   const ParameterIndex index_;
-  std::map<std::string, const TensorLocation*> locations_;
+  std::map<std::string, Place> places_;
 };
 
 }  // namespace
@@ -105,7 +79,9 @@ class CheckpointOpener {
       PENSTOCK_RETURN_IF_ERROR(OpenListed(file));
     }
     PENSTOCK_RETURN_IF_ERROR(ReadSource());
-    PENSTOCK_RETURN_IF_ERROR(LocateParameters());
+    for (const CheckpointPlane plane : kCheckpointPlanes) {
+      PENSTOCK_RETURN_IF_ERROR(TakePlane(plane));
+    }
     PENSTOCK_RETURN_IF_ERROR(ShapeEntries());
     return std::move(checkpoint_);
   }
@@ -122,6 +98,10 @@ class CheckpointOpener {
                                absl::StrCat("is no checkpoint: it has no ", kManifestName));
     }
     PENSTOCK_RETURN_IF_ERROR(file.status());
+    if (file->size() > kMaxManifestBytes) {
+      return CheckpointCorrupt(file->path(), absl::StrCat("has ", file->size(), " bytes; at most ",
+                                                          kMaxManifestBytes, " are wanted"));
+    }
     PENSTOCK_ASSIGN_OR_RETURN(const std::string text, file->ReadAll(kMaxManifestBytes));
     PENSTOCK_ASSIGN_OR_RETURN(manifest_, ParseManifest(text, file->path()));
     checkpoint_->info_ = manifest_.info;
@@ -129,8 +109,20 @@ class CheckpointOpener {
     return absl::OkStatus();
   }
 
+  // What is small is always verified.
+  bool MustHash(const std::string& name) const {
+    if (absl::StartsWith(name, InCheckpointSource(""))) return true;
+    return verification_ == Verification::kHashes ||
+           (verification_ == Verification::kWeights && IsFileOf(CheckpointPlane::kWeights, name));
+  }
+
+  static bool IsFileOf(CheckpointPlane plane, const std::string& name) {
+    return absl::StartsWith(name, absl::StrCat(CheckpointPlaneName(plane), "-"));
+  }
+
   absl::Status OpenListed(const WrittenFile& listed) {
     absl::StatusOr<ReadableFile> file = root_.OpenFile(listed.name);
+    if (ReasonOf(file.status()) == reason::kIoError) return file.status();
     if (!file.ok()) {
       return CheckpointCorrupt(root_.path(), absl::StrCat("a file of the manifest cannot be read: ",
                                                           file.status().message()));
@@ -139,7 +131,7 @@ class CheckpointOpener {
       return CheckpointCorrupt(file->path(), absl::StrCat("has ", file->size(), " bytes; ",
                                                           listed.bytes, " are wanted"));
     }
-    if (verification_ == Verification::kHashes) {
+    if (MustHash(listed.name)) {
       PENSTOCK_ASSIGN_OR_RETURN(const uint64_t hash, HashOf(*file));
       if (hash != listed.xxh3) {
         return CheckpointCorrupt(
@@ -154,17 +146,17 @@ class CheckpointOpener {
   }
 
   absl::StatusOr<std::string> ReadSourceFile(const std::string& name) const {
-    const auto file = opened_.find(InSource(name));
+    const auto file = opened_.find(InCheckpointSource(name));
     if (file == opened_.end()) {
       return CheckpointCorrupt(PathOf(kManifestName),
-                               absl::StrCat("does not list ", InSource(name)));
+                               absl::StrCat("does not list ", InCheckpointSource(name)));
     }
     return file->second.ReadAll(kMaxSourceFileBytes);
   }
 
   absl::Status ReadSource() {
     ExportSource& source = checkpoint_->source_;
-    PENSTOCK_ASSIGN_OR_RETURN(source.config_json, ReadSourceFile(kConfigName));
+    PENSTOCK_ASSIGN_OR_RETURN(source.config_json, ReadSourceFile(kCheckpointConfigName));
     for (SideFile& side_file : source.side_files) {
       PENSTOCK_ASSIGN_OR_RETURN(side_file.content, ReadSourceFile(side_file.name));
     }
@@ -175,46 +167,61 @@ class CheckpointOpener {
     return absl::OkStatus();
   }
 
-  absl::Status LocateParameters() {
-    std::map<std::string, std::pair<int64_t, StoredTensor>> stored;
-    for (const WeightFile& master : MasterFiles(checkpoint_->layout_)) {
-      const auto file = opened_.find(master.name);
-      if (file == opened_.end()) {
-        return CheckpointCorrupt(PathOf(kManifestName),
-                                 absl::StrCat("does not list ", master.name));
-      }
-      absl::StatusOr<std::vector<StoredTensor>> tensors = ReadSafetensorsHeader(file->second);
+  // Opens the files of a plane. Every parameter is in one of them, once, or the plane is not there
+  // at all, which for moments is allowed.
+  absl::Status TakePlane(CheckpointPlane plane) {
+    const ParameterIndex index(checkpoint_->layout_);
+    std::set<std::string> found;
+    for (const WrittenFile& listed : manifest_.files) {
+      if (!IsFileOf(plane, listed.name)) continue;
+      ReadableFile& opened = opened_.at(listed.name);
+      absl::StatusOr<std::vector<StoredTensor>> tensors = ReadSafetensorsHeader(opened);
+      if (ReasonOf(tensors.status()) == reason::kIoError) return tensors.status();
       if (!tensors.ok()) {
-        return CheckpointCorrupt(file->second.path(), std::string(tensors.status().message()));
+        return CheckpointCorrupt(opened.path(), std::string(tensors.status().message()));
       }
-      const int64_t number = static_cast<int64_t>(checkpoint_->files_.size());
-      for (StoredTensor& tensor : *tensors) {
-        const std::string name = tensor.name;
-        stored.try_emplace(name, number, std::move(tensor));
+      for (const StoredTensor& tensor : *tensors) {
+        PENSTOCK_RETURN_IF_ERROR(CheckTensor(index, opened.path(), tensor));
+        if (!found.insert(tensor.name).second) {
+          return CheckpointCorrupt(
+              opened.path(), absl::StrCat("has tensor ", tensor.name, ", which another file has"));
+        }
       }
-      checkpoint_->files_.push_back(std::move(file->second));
+      checkpoint_->files_.push_back({.plane = plane,
+                                     .file = std::move(opened),
+                                     .xxh3 = listed.xxh3,
+                                     .tensors = *std::move(tensors)});
     }
+    if (found.empty() && plane != CheckpointPlane::kWeights && !checkpoint_->has_moments_) {
+      return absl::OkStatus();
+    }
+    return CheckComplete(plane, found);
+  }
+
+  absl::Status CheckTensor(const ParameterIndex& index, const std::string& file,
+                           const StoredTensor& tensor) const {
+    const ParameterIndex::Place* place = index.Find(tensor.name);
+    if (place == nullptr || place->parameter->name != tensor.name) {
+      return CheckpointCorrupt(
+          file, absl::StrCat("has tensor ", tensor.name, ", which the model does not have"));
+    }
+    if (tensor.dtype == "F32" && tensor.shape == place->parameter->shape) return absl::OkStatus();
+    return CheckpointCorrupt(
+        file, absl::StrCat("tensor ", tensor.name, " is ", tensor.dtype, " [",
+                           absl::StrJoin(tensor.shape, ", "), "]; F32 [",
+                           absl::StrJoin(place->parameter->shape, ", "), "] is wanted"));
+  }
+
+  absl::Status CheckComplete(CheckpointPlane plane, const std::set<std::string>& found) {
     for (const BlockLayout& block : checkpoint_->layout_.blocks) {
       for (const Parameter& parameter : block.parameters) {
-        const auto found = stored.find(parameter.name);
-        if (found == stored.end()) {
-          return CheckpointCorrupt(root_.path(), absl::StrCat("has no tensor ", parameter.name));
-        }
-        const auto& [file, tensor] = found->second;
-        if (tensor.dtype != "F32" || tensor.shape != parameter.shape) {
-          return CheckpointCorrupt(
-              checkpoint_->files_[file].path(),
-              absl::StrCat("tensor ", tensor.name, " is ", tensor.dtype, " [",
-                           absl::StrJoin(tensor.shape, ", "), "]; F32 [",
-                           absl::StrJoin(parameter.shape, ", "), "] is wanted"));
-        }
-        checkpoint_->tensors_.push_back({.name = parameter.name,
-                                         .type = WeightType::kFloat32,
-                                         .file = file,
-                                         .offset = tensor.begin,
-                                         .elements = parameter.size});
+        if (found.contains(parameter.name)) continue;
+        return CheckpointCorrupt(root_.path(),
+                                 absl::StrCat("has no tensor ", parameter.name, " in its files ",
+                                              CheckpointPlaneName(plane), "-*"));
       }
     }
+    checkpoint_->has_moments_ = plane != CheckpointPlane::kWeights;
     return absl::OkStatus();
   }
 
@@ -242,52 +249,17 @@ class CheckpointOpener {
   std::map<std::string, ReadableFile> opened_;  // by name in the manifest
 };
 
-absl::Status WriteCheckpoint(const HostStore& store, const ExportSource& source,
-                             const CheckpointInfo& info, const std::string& destination,
-                             ThreadPool& pool, ProgressFunction progress) {
-  if (info.loss && !std::isfinite(*info.loss)) {
-    return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
-                 absl::StrCat("the loss of a checkpoint is ", *info.loss,
-                              "; a finite number or none is needed"));
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(StagedDirectory staged,
-                            StagedDirectory::Create(destination, Existing::kRefuse));
-  CheckpointManifest manifest{.info = info, .files = {}, .source = source};
-  const StoreReader weights(store);
-  StreamArgs args{.weights = weights, .check = FiniteCheck::kNone};
-  args.total_bytes = store.layout().parameter_count * static_cast<int64_t>(sizeof(float));
-  for (const WeightFile& file : MasterFiles(store.layout())) {
-    PENSTOCK_ASSIGN_OR_RETURN(
-        SafetensorsWriter writer,
-        SafetensorsWriter::Create(staged.fd(), staged.destination(), file.name, file.entries));
-    PENSTOCK_RETURN_IF_ERROR(StreamEntries(file.entries, args, writer, pool, progress));
-    PENSTOCK_ASSIGN_OR_RETURN(WrittenFile written, writer.Finish());
-    manifest.files.push_back(std::move(written));
-  }
-  PENSTOCK_RETURN_IF_ERROR(WriteSource(staged, source, manifest.files));
-  PENSTOCK_RETURN_IF_ERROR(
-      WriteWholeFile(staged.fd(), staged.destination(), kManifestName, ManifestText(manifest))
-          .status());
-  return staged.Commit();
-}
-
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& path,
                                                            Verification verification) {
   PENSTOCK_ASSIGN_OR_RETURN(RootedDirectory root, RootedDirectory::Open(path));
   return CheckpointOpener(std::move(root), verification).Open();
 }
 
-absl::Status LoadCheckpointWeights(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
-                                   ProgressFunction progress) {
-  return LoadTensors(checkpoint.tensors(), checkpoint.files(), FiniteCheck::kNone, store, pool,
-                     progress);
-}
-
 absl::Status ExportCheckpoint(const std::string& checkpoint, const std::string& destination,
                               const ExportOptions& options, ThreadPool& pool,
                               ProgressFunction progress) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
-                            OpenCheckpoint(checkpoint, Verification::kHashes));
+                            OpenCheckpoint(checkpoint, Verification::kWeights));
   return ExportModel(CheckpointReader(*opened), opened->source(), destination, options, pool,
                      progress);
 }

@@ -1,8 +1,10 @@
-// A weights checkpoint: a directory from which the model can be loaded or exported without
+// A checkpoint: a directory from which the model can be exported and the run can go on, without
 // anything else.
 //
-//   manifest.json              what this is, every other file with size and XXH3-64
-//   weights-00001.safetensors  the fp32 masters, exact, under Hugging Face names
+//   manifest.json              where the run stood, every other file with size and XXH3-64
+//   weights-00001.safetensors  the fp32 masters under Hugging Face names: the store's two planes,
+//                              joined, of which there is one way to split them again
+//   m-00001.safetensors        AdamW's first moments under the same names; v-…: the second
 //   source/config.json         the model's config and side files, verbatim
 //
 // Written beside its destination and renamed, so a directory of that name is complete. What is
@@ -10,6 +12,7 @@
 // wanted.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -23,26 +26,63 @@
 #include "engine/memory/host_store.h"
 #include "engine/model/model_spec.h"
 #include "engine/train/export.h"
-#include "engine/train/import.h"
+#include "engine/train/progress.h"
+#include "engine/train/rooted_file.h"
+#include "engine/train/safetensors.h"
 #include "engine/train/weight_table.h"
 
 namespace penstock {
+
+// What decides the bits of a run, by name and as text.
+struct RunFacts {
+  // Data, order, optimizer, schedule: with other values it is another run.
+  std::map<std::string, std::string> identity = {};
+  // What changes rounding only: shapes of chunks, backend, program.
+  std::map<std::string, std::string> rounding = {};
+};
 
 // Where the run stood.
 struct CheckpointInfo {
   int64_t step = 0;
   int64_t tokens = 0;  // trained on so far
   int64_t updates_applied = 0;
-  std::optional<double> loss;  // of the last step; finite
-  std::string code_version;
-  std::map<std::string, std::string> fields;  // the job's own, kept as given
+  int64_t nonfinite_streak = 0;     // steps up to this one that were skipped in a row
+  bool evaluation_due = false;      // the one after this step has not been finished
+  std::optional<double> loss = {};  // of the last step; finite
+  std::string code_version = {};
+  RunFacts facts = {};
 };
 
-// AlreadyExists / OUTPUT_EXISTS if the destination exists. Masters are stored bit for bit,
-// finite or not. `store` must not change until this returns.
-absl::Status WriteCheckpoint(const HostStore& store, const ExportSource& source,
-                             const CheckpointInfo& info, const std::string& destination,
-                             ThreadPool& pool, ProgressFunction progress);
+// What of a block goes into files of its own, under the prefix of CheckpointPlaneName().
+enum class CheckpointPlane : uint8_t { kWeights, kFirstMoment, kSecondMoment };
+inline constexpr std::array kCheckpointPlanes = {
+    CheckpointPlane::kWeights, CheckpointPlane::kFirstMoment, CheckpointPlane::kSecondMoment};
+const char* CheckpointPlaneName(CheckpointPlane plane);  // "weights", "m", "v"
+
+// How the tensors of a plane are cut into files. There are a few hundred at most, however large the
+// model: whoever opens a checkpoint holds all of its files open.
+std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout);
+
+// Bytes of tensors in a checkpoint of the store, headers and small files not counted.
+int64_t CheckpointBytes(const HostStore& store);
+
+// Gives the bytes of all files. AlreadyExists / OUTPUT_EXISTS if the destination exists;
+// ResourceExhausted / DISK_INSUFFICIENT, before anything is written, if its file system lacks the
+// room. Everything is stored bit for bit,
+// finite or not; the moments only if the store has them. `store` must not change until this
+// returns. Each thread of the pool writes files of its own through one window (ExportPeakBytes).
+absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
+                                        const CheckpointInfo& info, const std::string& destination,
+                                        ThreadPool& pool, ProgressFunction progress);
+
+// A tensor file of a checkpoint, open.
+struct CheckpointFile {
+  CheckpointPlane plane;
+  ReadableFile file;
+  uint64_t xxh3;  // that the manifest says
+  std::vector<StoredTensor>
+      tensors;  // F32 with the layout's shapes; all of the file but its header
+};
 
 // An opened checkpoint.
 class Checkpoint {
@@ -52,8 +92,9 @@ class Checkpoint {
   const ModelSpec& spec() const { return spec_; }
   const ModelLayout& layout() const { return layout_; }
   const ExportSource& source() const { return source_; }
-  const std::vector<TensorLocation>& tensors() const { return tensors_; }
-  const std::vector<ReadableFile>& files() const { return files_; }
+  const std::vector<CheckpointFile>& files() const { return files_; }
+  // Whether a run can go on from it. Without: weights only, as version 1 wrote them.
+  bool has_moments() const { return has_moments_; }
 
  private:
   friend class CheckpointOpener;
@@ -63,22 +104,26 @@ class Checkpoint {
   ModelSpec spec_;
   ModelLayout layout_;
   ExportSource source_;
-  std::vector<TensorLocation> tensors_;
-  std::vector<ReadableFile> files_;
+  std::vector<CheckpointFile> files_;
+  bool has_moments_ = false;
 };
 
-// kSizes reads the manifest, source/ and the headers; kHashes reads every byte.
-enum class Verification : uint8_t { kSizes, kHashes };
+// kSizes reads the manifest, source/ and the headers; kWeights also every byte of the weights;
+// kHashes every byte.
+enum class Verification : uint8_t { kSizes, kWeights, kHashes };
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& path,
                                                            Verification verification);
 
-// Sets hi and lo of every parameter. m, v and updates_applied are left alone.
-// REQUIRES: the store has the checkpoint's layout.
-absl::Status LoadCheckpointWeights(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
-                                   ProgressFunction progress);
+// Fills the planes of every parameter, and, where checkpoint and store have them, the moments and
+// updates_applied; gaps are left alone. Reads every file once, front to back, and compares its
+// hash: after an error the store holds some of it. Each thread reads files of its own through one
+// window (ImportPeakBytes). FailedPrecondition / CHECKPOINT_MISMATCH, with the store as it was, if
+// its model is another.
+absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
+                            ProgressFunction progress);
 
-// From checkpoint to Hugging Face directory through ExportPeakBytes, without a store. Verifies
-// hashes first.
+// From checkpoint to Hugging Face directory through ExportPeakBytes, without a store. Verifies the
+// hashes of the weights first.
 absl::Status ExportCheckpoint(const std::string& checkpoint, const std::string& destination,
                               const ExportOptions& options, ThreadPool& pool,
                               ProgressFunction progress);

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <span>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -17,8 +18,11 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "penstock-weights";
-constexpr int64_t kFormatVersion = 1;
+constexpr int64_t kFormatVersion = 2;
+constexpr char kChecksum[] = "manifest_xxh3_64";
 constexpr int64_t kMaxNumber = std::numeric_limits<int64_t>::max();
+// Of steps and tokens: far above any run, and far from where adding to it overflows.
+constexpr int64_t kMaxCount = int64_t{1} << 60;
 
 json SourceToJson(const ExportSource& source) {
   json files = json::array();
@@ -51,18 +55,58 @@ absl::Status ForEachObject(const ConfigFields& parent, absl::string_view key, Bo
   return absl::OkStatus();
 }
 
+std::string TextOf(const json& root) {
+  // A path may hold bytes that are not UTF-8; a checkpoint must not fail on them.
+  return root.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace);
+}
+
+// Of the manifest without its checksum. Keys are sorted, so a parsed text gives itself again.
+std::string ChecksumOf(const json& root) {
+  const std::string text = TextOf(root);
+  StreamHash hash;
+  hash.Update(std::as_bytes(std::span(text)));
+  return absl::StrFormat("%016x", hash.Digest());
+}
+
+absl::Status CheckChecksum(const ConfigFields& fields) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string wanted, fields.String(kChecksum));
+  json rest = fields.object();
+  rest.erase(kChecksum);
+  const std::string found = ChecksumOf(rest);
+  if (found == wanted) return absl::OkStatus();
+  return fields.Invalid(kChecksum, absl::StrCat("is ", wanted, ", but the content has ", found,
+                                                ": the manifest was changed"));
+}
+
+absl::Status ReadTextMap(const ConfigFields& root, const char* key,
+                         std::map<std::string, std::string>& map) {
+  PENSTOCK_ASSIGN_OR_RETURN(const auto fields, root.OptionalObject(key));
+  if (!fields) return root.Wanted(key, "an object");
+  for (const auto& [name, value] : fields->object().items()) {
+    PENSTOCK_ASSIGN_OR_RETURN(map[name], fields->String(name));
+  }
+  return absl::OkStatus();
+}
+
+json TextMapToJson(const std::map<std::string, std::string>& map) {
+  return json(json::object_t(map.begin(), map.end()));
+}
+
+// What version 1 lacked.
+absl::Status ReadRun(const ConfigFields& root, CheckpointInfo& info) {
+  PENSTOCK_ASSIGN_OR_RETURN(info.nonfinite_streak, root.Integer("nonfinite_streak", 0, info.step));
+  PENSTOCK_ASSIGN_OR_RETURN(info.evaluation_due, root.Bool("evaluation_due", false));
+  PENSTOCK_RETURN_IF_ERROR(ReadTextMap(root, "identity", info.facts.identity));
+  return ReadTextMap(root, "rounding", info.facts.rounding);
+}
+
 absl::Status ReadInfo(const ConfigFields& root, CheckpointInfo& info) {
-  PENSTOCK_ASSIGN_OR_RETURN(info.step, root.Integer("step", 0, kMaxNumber));
-  PENSTOCK_ASSIGN_OR_RETURN(info.tokens, root.Integer("tokens", 0, kMaxNumber));
-  PENSTOCK_ASSIGN_OR_RETURN(info.updates_applied, root.Integer("updates_applied", 0, kMaxNumber));
+  PENSTOCK_ASSIGN_OR_RETURN(info.step, root.Integer("step", 0, kMaxCount));
+  PENSTOCK_ASSIGN_OR_RETURN(info.tokens, root.Integer("tokens", 0, kMaxCount));
+  PENSTOCK_ASSIGN_OR_RETURN(info.updates_applied, root.Integer("updates_applied", 0, info.step));
   PENSTOCK_ASSIGN_OR_RETURN(info.code_version, root.String("code_version"));
   constexpr double kLargest = std::numeric_limits<double>::max();
   PENSTOCK_ASSIGN_OR_RETURN(info.loss, root.OptionalNumber("loss", -kLargest, kLargest));
-  PENSTOCK_ASSIGN_OR_RETURN(const auto fields, root.OptionalObject("fields"));
-  if (!fields) return root.Wanted("fields", "an object");
-  for (const auto& [key, value] : fields->object().items()) {
-    PENSTOCK_ASSIGN_OR_RETURN(info.fields[key], fields->String(key));
-  }
   return absl::OkStatus();
 }
 
@@ -112,7 +156,9 @@ absl::Status ReadSource(const ConfigFields& root, ExportSource& source) {
 }
 
 absl::Status ReadManifest(const ConfigFields& root, CheckpointManifest& manifest) {
+  if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(CheckChecksum(root));
   PENSTOCK_RETURN_IF_ERROR(ReadInfo(root, manifest.info));
+  if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(ReadRun(root, manifest.info));
   PENSTOCK_RETURN_IF_ERROR(ReadFiles(root, manifest.files));
   return ReadSource(root, manifest.source);
 }
@@ -124,6 +170,10 @@ absl::Status CheckpointCorrupt(const std::string& file, const std::string& probl
                absl::StrCat(file, ": ", problem, "; use another checkpoint"), {{"file", file}});
 }
 
+std::string InCheckpointSource(const std::string& name) {
+  return absl::StrCat(kCheckpointSourceFolder, "/", name);
+}
+
 std::string ManifestText(const CheckpointManifest& manifest) {
   json files = json::array();
   for (const WrittenFile& file : manifest.files) {
@@ -132,19 +182,21 @@ std::string ManifestText(const CheckpointManifest& manifest) {
                      {"xxh3_64", absl::StrFormat("%016x", file.xxh3)}});
   }
   const CheckpointInfo& info = manifest.info;
-  const json root = {{"format", kFormat},
-                     {"format_version", kFormatVersion},
-                     {"code_version", info.code_version},
-                     {"step", info.step},
-                     {"tokens", info.tokens},
-                     {"updates_applied", info.updates_applied},
-                     {"loss", info.loss ? json(*info.loss) : json()},
-                     {"fields", json(json::object_t(info.fields.begin(), info.fields.end()))},
-                     {"files", std::move(files)},
-                     {"source", SourceToJson(manifest.source)}};
-  // A field of the job may hold bytes that are not UTF-8; a checkpoint must not fail on them.
-  return absl::StrCat(root.dump(1, ' ', /*ensure_ascii=*/false, json::error_handler_t::replace),
-                      "\n");
+  json root = {{"format", kFormat},
+               {"format_version", kFormatVersion},
+               {"code_version", info.code_version},
+               {"step", info.step},
+               {"tokens", info.tokens},
+               {"updates_applied", info.updates_applied},
+               {"loss", info.loss ? json(*info.loss) : json()},
+               {"nonfinite_streak", info.nonfinite_streak},
+               {"evaluation_due", info.evaluation_due},
+               {"identity", TextMapToJson(info.facts.identity)},
+               {"rounding", TextMapToJson(info.facts.rounding)},
+               {"files", std::move(files)},
+               {"source", SourceToJson(manifest.source)}};
+  root[kChecksum] = ChecksumOf(root);
+  return absl::StrCat(TextOf(root), "\n");
 }
 
 absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text, const std::string& path) {
@@ -162,7 +214,7 @@ absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text, const 
                  absl::StrCat(path, ": format_version is ", *version, "; this program reads up to ",
                               kFormatVersion, ": use the one that wrote the checkpoint"));
   }
-  CheckpointManifest manifest;
+  CheckpointManifest manifest{.version = *version, .info = {}, .files = {}, .source = {}};
   if (const absl::Status status = ReadManifest(fields, manifest); !status.ok()) {
     return CheckpointCorrupt(path, std::string(status.message()));
   }

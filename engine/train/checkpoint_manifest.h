@@ -1,4 +1,5 @@
-// manifest.json of a weights checkpoint: text to struct and back.
+// manifest.json of a checkpoint: text to struct and back. Its last line of defence is a checksum of
+// itself: a flipped digit of a step would otherwise be believed.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +17,16 @@ namespace penstock {
 
 inline constexpr char kManifestName[] = "manifest.json";
 inline constexpr char kCheckpointSourceFolder[] = "source";
+inline constexpr char kCheckpointConfigName[] = "config.json";  // in that folder
 inline constexpr int64_t kMaxManifestBytes = int64_t{256} << 20;
 
+// "source/{name}"
+std::string InCheckpointSource(const std::string& name);
+
 // `source` comes without contents: entries have names and types, side files names. The files
-// are those with weights and those in source/, every name relative to the checkpoint.
+// are those with tensors and those in source/, every name relative to the checkpoint.
 struct CheckpointManifest {
+  int64_t version = 2;  // 1: weights only
   CheckpointInfo info;
   std::vector<WrittenFile> files;
   ExportSource source;

@@ -51,14 +51,11 @@ absl::Status CheckFinite(const Piece& piece, std::span<const float> values) {
                {{"tensor", piece.entry->name}});
 }
 
-absl::Status FillWindow(const WeightReader& weights, FiniteCheck check, const Piece& piece,
-                        Window& window) {
+absl::Status FillWindow(const WeightReader& weights, const Piece& piece, Window& window) {
   window.values.resize(piece.count);
   window.raw.resize(piece.count * BytesPerElement(piece.entry->type));
   PENSTOCK_RETURN_IF_ERROR(weights.Read(piece.entry->name, piece.first, window.values));
-  if (check == FiniteCheck::kRefuse) {
-    PENSTOCK_RETURN_IF_ERROR(CheckFinite(piece, window.values));
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckFinite(piece, window.values));
   NarrowWeights(piece.entry->type, window.values, window.raw.data());
   return absl::OkStatus();
 }
@@ -128,6 +125,36 @@ absl::Status WriteSmallFiles(const StagedDirectory& staged, const ExportSource& 
   return absl::OkStatus();
 }
 
+struct StreamArgs {
+  const WeightReader& weights;
+  int64_t total_bytes = 0;  // of all files, for `progress`
+  int64_t done_bytes = 0;
+};
+
+// Streams the entries of one file into it, in rounds of one window per worker, and adds the bytes
+// it writes to done_bytes.
+absl::Status StreamEntries(const std::vector<WeightEntry>& entries, StreamArgs& args,
+                           SafetensorsWriter& writer, ThreadPool& pool, ProgressFunction progress) {
+  const std::vector<Piece> pieces = CutIntoPieces(entries);
+  const int64_t count = static_cast<int64_t>(pieces.size());
+  std::vector<Window> windows(pool.size());
+  std::vector<absl::Status> results(pool.size());
+  // A round: every worker fills a window, then they are written in order.
+  for (int64_t begin = 0; begin < count; begin += pool.size()) {
+    const int64_t round = std::min<int64_t>(pool.size(), count - begin);
+    pool.ParallelFor(round, [&](int64_t task, int) {
+      results[task] = FillWindow(args.weights, pieces[begin + task], windows[task]);
+    });
+    for (int64_t i = 0; i < round; ++i) {
+      PENSTOCK_RETURN_IF_ERROR(results[i]);
+      PENSTOCK_RETURN_IF_ERROR(writer.Append(windows[i].raw));
+      args.done_bytes += static_cast<int64_t>(windows[i].raw.size());
+    }
+    PENSTOCK_RETURN_IF_ERROR(progress(args.done_bytes, args.total_bytes));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status StoreReader::Read(const std::string& name, int64_t first, std::span<float> out) const {
@@ -142,28 +169,6 @@ absl::Status StoreReader::Read(const std::string& name, int64_t first, std::span
 
 int64_t ExportPeakBytes(int workers) {
   return workers * kWindowElements * static_cast<int64_t>(2 * sizeof(float));
-}
-
-absl::Status StreamEntries(const std::vector<WeightEntry>& entries, StreamArgs& args,
-                           SafetensorsWriter& writer, ThreadPool& pool, ProgressFunction progress) {
-  const std::vector<Piece> pieces = CutIntoPieces(entries);
-  const int64_t count = static_cast<int64_t>(pieces.size());
-  std::vector<Window> windows(pool.size());
-  std::vector<absl::Status> results(pool.size());
-  // A round: every worker fills a window, then they are written in order.
-  for (int64_t begin = 0; begin < count; begin += pool.size()) {
-    const int64_t round = std::min<int64_t>(pool.size(), count - begin);
-    pool.ParallelFor(round, [&](int64_t task, int) {
-      results[task] = FillWindow(args.weights, args.check, pieces[begin + task], windows[task]);
-    });
-    for (int64_t i = 0; i < round; ++i) {
-      PENSTOCK_RETURN_IF_ERROR(results[i]);
-      PENSTOCK_RETURN_IF_ERROR(writer.Append(windows[i].raw));
-      args.done_bytes += static_cast<int64_t>(windows[i].raw.size());
-    }
-    PENSTOCK_RETURN_IF_ERROR(progress(args.done_bytes, args.total_bytes));
-  }
-  return absl::OkStatus();
 }
 
 absl::Status ExportModel(const WeightReader& weights, const ExportSource& source,

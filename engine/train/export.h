@@ -61,15 +61,4 @@ inline absl::Status ExportModel(const HostStore& store, const ExportSource& sour
   return ExportModel(StoreReader(store), source, destination, options, pool, progress);
 }
 
-// Streams the entries of one file into it, in rounds of one window per worker; what export and
-// checkpoints share. Adds the bytes it writes to done_bytes.
-struct StreamArgs {
-  const WeightReader& weights;
-  FiniteCheck check = FiniteCheck::kRefuse;
-  int64_t total_bytes = 0;  // of all files, for `progress`
-  int64_t done_bytes = 0;
-};
-absl::Status StreamEntries(const std::vector<WeightEntry>& entries, StreamArgs& args,
-                           SafetensorsWriter& writer, ThreadPool& pool, ProgressFunction progress);
-
 }  // namespace penstock

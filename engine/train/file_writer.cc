@@ -80,6 +80,8 @@ absl::Status FileWriter::Append(std::span<const std::byte> bytes) {
 
 absl::StatusOr<WrittenFile> FileWriter::Finish() {
   if (fsync(fd_.get()) != 0) return Failure("flush", errno, 0);
+  // Nobody reads it soon, and the cache would compete with the store. Only a hint.
+  posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
   if (const int error = fd_.Close(); error != 0) return Failure("close", error, 0);
   file_.xxh3 = hash_.Digest();
   return file_;

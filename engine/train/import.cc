@@ -35,8 +35,8 @@ struct Window {
 
 class Loader {
  public:
-  Loader(const std::vector<ReadableFile>& files, FiniteCheck check, HostStore& store, int workers)
-      : files_(files), check_(check), store_(store), index_(store.layout()), windows_(workers) {}
+  Loader(const std::vector<ReadableFile>& files, HostStore& store, int workers)
+      : files_(files), store_(store), index_(store.layout()), windows_(workers) {}
 
   absl::Status Load(const Piece& piece, int worker) {
     Window& window = windows_[worker];
@@ -62,7 +62,6 @@ class Loader {
 
  private:
   absl::Status CheckFinite(const Piece& piece, std::span<const float> values) const {
-    if (check_ == FiniteCheck::kNone) return absl::OkStatus();
     const int64_t bad = FindNonFinite(values, WeightType::kFloat32);
     if (bad < 0) return absl::OkStatus();
     const TensorLocation& tensor = *piece.tensor;
@@ -74,7 +73,6 @@ class Loader {
   }
 
   const std::vector<ReadableFile>& files_;
-  const FiniteCheck check_;
   HostStore& store_;
   const ParameterIndex index_;
   std::vector<Window> windows_;  // by worker
@@ -86,15 +84,15 @@ int64_t ImportPeakBytes(int workers) {
   return workers * kWindowElements * static_cast<int64_t>(2 * sizeof(float));
 }
 
-absl::Status LoadTensors(const std::vector<TensorLocation>& tensors,
-                         const std::vector<ReadableFile>& files, FiniteCheck check,
-                         HostStore& store, ThreadPool& pool, ProgressFunction progress) {
+absl::Status ImportWeights(const ModelDirectory& directory, HostStore& store, ThreadPool& pool,
+                           ProgressFunction progress) {
+  const std::vector<TensorLocation>& tensors = directory.tensors();
   int64_t total_bytes = 0;
   for (const TensorLocation& tensor : tensors) {
     total_bytes += tensor.elements * BytesPerElement(tensor.type);
   }
   const std::vector<Piece> pieces = CutIntoPieces(tensors);
-  Loader loader(files, check, store, pool.size());
+  Loader loader(directory.files(), store, pool.size());
   SharedProgress shared(total_bytes, progress);
   pool.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t task, int worker) {
     if (shared.failed()) return;
@@ -102,12 +100,6 @@ absl::Status LoadTensors(const std::vector<TensorLocation>& tensors,
     shared.Finish(loader.Load(piece, worker), piece.count * BytesPerElement(piece.tensor->type));
   });
   return shared.status();
-}
-
-absl::Status ImportWeights(const ModelDirectory& directory, HostStore& store, ThreadPool& pool,
-                           ProgressFunction progress) {
-  return LoadTensors(directory.tensors(), directory.files(), FiniteCheck::kRefuse, store, pool,
-                     progress);
 }
 
 }  // namespace penstock

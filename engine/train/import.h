@@ -26,11 +26,4 @@ int64_t ImportPeakBytes(int workers);
 absl::Status ImportWeights(const ModelDirectory& directory, HostStore& store, ThreadPool& pool,
                            ProgressFunction progress);
 
-enum class FiniteCheck : uint8_t { kRefuse, kNone };
-
-// The same for any set of open files; what ImportWeights and checkpoints share.
-absl::Status LoadTensors(const std::vector<TensorLocation>& tensors,
-                         const std::vector<ReadableFile>& files, FiniteCheck check,
-                         HostStore& store, ThreadPool& pool, ProgressFunction progress);
-
 }  // namespace penstock

@@ -97,6 +97,12 @@ int OpenByWalking(int directory, const std::string& name) {
   return openat(parent, parts.back().c_str(), kOpenFlags | O_NOFOLLOW);
 }
 
+// Of what is not about the file's name.
+absl::StatusCode CodeOfOpenFailure(int error) {
+  const bool lacks = error == EMFILE || error == ENFILE || error == ENOMEM;
+  return lacks ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable;
+}
+
 absl::Status OpenFailure(const std::string& directory, const std::string& name, int error) {
   if (error == EXDEV || error == ELOOP) return LeadsOutside(directory, name);
   if (error == ENOENT || error == ENOTDIR) {
@@ -104,7 +110,7 @@ absl::Status OpenFailure(const std::string& directory, const std::string& name, 
                  absl::StrCat(directory, " has no file ", Quoted(name)), {{"file", name}});
   }
   if (error == ENXIO) return NotAllowed(absl::StrCat(Quoted(name), " is not a regular file"));
-  return Error(absl::StatusCode::kUnavailable, reason::kIoError,
+  return Error(CodeOfOpenFailure(error), reason::kIoError,
                absl::StrCat("cannot open ", directory, "/", name, ": ", std::strerror(error)),
                {{"file", name}});
 }
@@ -208,8 +214,16 @@ void ReadableFile::Forget(int64_t offset, int64_t bytes) const {
 
 absl::StatusOr<RootedDirectory> RootedDirectory::Open(const std::string& path, Resolver resolver) {
   FileDescriptor fd;
+  errno = ENOENT;
   if (path.find('\0') == std::string::npos) {
     fd = FileDescriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  }
+  const int error = errno;
+  if (!fd.valid() && error != ENOENT && error != ENOTDIR && error != ENAMETOOLONG &&
+      error != ELOOP) {
+    return Error(CodeOfOpenFailure(error), reason::kIoError,
+                 absl::StrCat("cannot open directory ", Quoted(path), ": ", std::strerror(error)),
+                 {{"path", path}});
   }
   if (!fd.valid()) {
     return Error(absl::StatusCode::kNotFound, reason::kModelInvalid,
@@ -253,12 +267,19 @@ absl::StatusOr<std::vector<std::string>> RootedDirectory::List() const {
                  absl::StrCat("cannot list ", path_, ": ", std::strerror(error)));
   }
   std::vector<std::string> names;
+  errno = 0;
   while (const dirent* entry = readdir(stream)) {
     const std::string name = entry->d_name;
     if (name != "." && name != "..") names.push_back(name);
     if (names.size() > kMaxDirectoryEntries) break;
+    errno = 0;
   }
+  const int read_error = names.size() > kMaxDirectoryEntries ? 0 : errno;
   closedir(stream);
+  if (read_error != 0) {
+    return Error(absl::StatusCode::kUnavailable, reason::kIoError,
+                 absl::StrCat("cannot list ", path_, ": ", std::strerror(read_error)));
+  }
   if (names.size() > kMaxDirectoryEntries) {
     return Error(absl::StatusCode::kResourceExhausted, reason::kModelInvalid,
                  absl::StrCat(path_, " holds more than ", kMaxDirectoryEntries,

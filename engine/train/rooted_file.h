@@ -70,7 +70,8 @@ class RootedDirectory {
  public:
   enum class Resolver : uint8_t { kKernel, kWalk };  // kWalk: as if openat2 were missing
 
-  // NotFound / MODEL_INVALID if `path` is no directory.
+  // NotFound / MODEL_INVALID if `path` is no directory. Here and below IO_ERROR if the system
+  // fails: Unavailable, or ResourceExhausted if it lacks descriptors or memory for the call.
   static absl::StatusOr<RootedDirectory> Open(const std::string& path,
                                               Resolver resolver = Resolver::kKernel);
 

@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -17,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
+#include "engine/base/units.h"
 
 namespace penstock {
 namespace {
@@ -52,17 +54,20 @@ void RemoveTree(const std::string& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
-std::string StagingPrefix(const std::string& name) { return absl::StrCat(".", name, ".staging-"); }
+constexpr char kStaging[] = ".staging-";
 
-// Removes what killed processes left for this destination. Their lock died with them.
-void RemoveStale(const std::string& parent, int parent_fd, const std::string& name) {
+std::string StagingPrefix(const std::string& name) { return absl::StrCat(".", name, kStaging); }
+
+// Removes the staging directories whose names begin so and whose owners are dead: their locks died
+// with them.
+void RemoveStale(const std::string& parent, const std::string& prefix) {
   const absl::StatusOr<RootedDirectory> directory = RootedDirectory::Open(parent);
   if (!directory.ok()) return;
   const absl::StatusOr<std::vector<std::string>> entries = directory->List();
   if (!entries.ok()) return;
   for (const std::string& entry : *entries) {
-    if (!absl::StartsWith(entry, StagingPrefix(name))) continue;
-    const FileDescriptor stale(openat(parent_fd, entry.c_str(), kDirectoryFlags));
+    if (!absl::StartsWith(entry, prefix) || !absl::StrContains(entry, kStaging)) continue;
+    const FileDescriptor stale(openat(directory->fd(), entry.c_str(), kDirectoryFlags));
     if (!stale.valid() || flock(stale.get(), LOCK_EX | LOCK_NB) != 0) continue;
     RemoveTree(absl::StrCat(parent, "/", entry));
   }
@@ -137,7 +142,7 @@ absl::StatusOr<StagedDirectory> StagedDirectory::Create(const std::string& desti
   PENSTOCK_RETURN_IF_ERROR(
       CheckDestination(staged.destination_, staged.parent_fd_.get(), staged.name_, existing)
           .status());
-  RemoveStale(staged.parent_, staged.parent_fd_.get(), staged.name_);
+  RemoveStale(staged.parent_, StagingPrefix(staged.name_));
   PENSTOCK_RETURN_IF_ERROR(staged.MakeTemporary());
   return staged;
 }
@@ -176,6 +181,23 @@ StagedDirectory::StagedDirectory(StagedDirectory&& other) noexcept
 
 StagedDirectory::~StagedDirectory() {
   if (!temp_name_.empty()) RemoveTree(absl::StrCat(parent_, "/", temp_name_));
+}
+
+void StagedDirectory::RemoveAbandoned(const std::string& parent) { RemoveStale(parent, "."); }
+
+absl::Status StagedDirectory::CheckRoom(int64_t bytes) const {
+  struct statvfs info {};
+  if (fstatvfs(fd_.get(), &info) != 0) {
+    return IoFailure(absl::StrCat("ask for the room in ", parent_), errno);
+  }
+  const double free_bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (free_bytes >= static_cast<double>(bytes)) return absl::OkStatus();
+  const int64_t usable = static_cast<int64_t>(free_bytes);
+  return Error(
+      absl::StatusCode::kResourceExhausted, reason::kDiskInsufficient,
+      absl::StrCat(destination_, " needs ", FormatBytes(bytes), " and its file system has ",
+                   FormatBytes(usable), ": free space or choose another place"),
+      {{"needed_bytes", absl::StrCat(bytes)}, {"usable_bytes", absl::StrCat(usable)}});
 }
 
 absl::StatusOr<int> StagedDirectory::MakeSubdirectory(const std::string& name) {
@@ -225,10 +247,43 @@ absl::Status StagedDirectory::Commit() {
                             CheckDestination(destination_, parent_fd_.get(), name_, existing_));
   PENSTOCK_RETURN_IF_ERROR(Place(replaces));
   // From here on the new directory is in place; the old one, if any, has the temporary name.
+  if (fsync(parent_fd_.get()) != 0) {
+    const int error = errno;
+    TakeBack(replaces);
+    return IoFailure(absl::StrCat("flush ", parent_), error);
+  }
   const std::string old = absl::StrCat(parent_, "/", std::exchange(temp_name_, ""));
-  const int error = fsync(parent_fd_.get()) != 0 ? errno : 0;
   if (replaces) RemoveTree(old);
-  if (error != 0) return IoFailure(absl::StrCat("flush ", parent_), error);
+  return absl::OkStatus();
+}
+
+// Nobody knows which of the two a power cut would leave, so neither is removed unless the old
+// order is there again.
+void StagedDirectory::TakeBack(bool replaces) {
+  const int parent = parent_fd_.get();
+  const unsigned flags = replaces ? RENAME_EXCHANGE : 0;
+  if (renameat2(parent, name_.c_str(), parent, temp_name_.c_str(), flags) != 0) temp_name_.clear();
+}
+
+absl::Status MakeDirectories(const std::string& path) {
+  std::vector<std::filesystem::path> missing;
+  std::error_code error;
+  for (std::filesystem::path at = path; !at.empty(); at = at.parent_path()) {
+    if (std::filesystem::exists(at, error) || at == at.parent_path()) break;
+    if (error) return IoFailure(absl::StrCat("look at ", at.string()), error.value());
+    missing.push_back(at);
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    const std::filesystem::path& made = missing.back();
+    if (mkdir(made.c_str(), 0777) != 0 && errno != EEXIST) {
+      return IoFailure(absl::StrCat("make the directory ", made.string()), errno);
+    }
+    const std::filesystem::path parent = made.has_parent_path() ? made.parent_path() : ".";
+    const FileDescriptor fd(open(parent.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!fd.valid() || fsync(fd.get()) != 0) {
+      return IoFailure(absl::StrCat("flush ", parent.string()), errno);
+    }
+  }
   return absl::OkStatus();
 }
 

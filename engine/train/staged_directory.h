@@ -32,6 +32,13 @@ class StagedDirectory {
   StagedDirectory& operator=(StagedDirectory&&) = delete;
   ~StagedDirectory();
 
+  // Removes what killed processes left in `parent`, for whatever destination.
+  static void RemoveAbandoned(const std::string& parent);
+
+  // ResourceExhausted / DISK_INSUFFICIENT, with both numbers, if the file system has less than
+  // `bytes` for this user. Others may take what it has meanwhile.
+  absl::Status CheckRoom(int64_t bytes) const;
+
   int fd() const { return fd_.get(); }
   const std::string& destination() const { return destination_; }
 
@@ -47,6 +54,7 @@ class StagedDirectory {
   StagedDirectory() = default;
   absl::Status MakeTemporary();
   absl::Status Place(bool replaces);
+  void TakeBack(bool replaces);
 
   std::string destination_;
   std::string parent_;
@@ -57,5 +65,9 @@ class StagedDirectory {
   FileDescriptor fd_;
   std::vector<FileDescriptor> subdirectories_;
 };
+
+// Makes a directory and the parents that it lacks, each on the device when this returns: a rename
+// within it survives a power cut only if the directory does.
+absl::Status MakeDirectories(const std::string& path);
 
 }  // namespace penstock

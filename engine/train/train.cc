@@ -4,10 +4,11 @@
 // never cut. What is written (checkpoint, export) is either complete or not there.
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <limits>
 #include <optional>
-#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,13 +23,18 @@
 #include "engine/train/checkpoint.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
+#include "engine/train/job_checkpoints.h"
 #include "engine/train/random_init.h"
+#include "engine/train/run_facts.h"
+#include "engine/train/train_with_plan.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_plan.h"
 #include "engine/train/usable_cores.h"
 
 namespace penstock {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 // Of device memory, beside the context that the GPU's free bytes are without: workspaces of
 // libraries, and what an allocator loses at the edges.
@@ -46,18 +52,19 @@ auto ByteProgress(TrainObserver& observer, Phase phase) {
 
 class TrainRun {
  public:
-  TrainRun(const TrainConfig& config, TrainObserver& observer)
-      : config_(config), observer_(observer) {}
+  TrainRun(const TrainConfig& config, const PlanChange& change, TrainObserver& observer)
+      : config_(config), change_plan_(change), observer_(observer) {}
 
   absl::StatusOr<TrainSummary> Run() {
     PENSTOCK_RETURN_IF_ERROR(OpenDevice());
     PENSTOCK_RETURN_IF_ERROR(OpenInputs());
     PENSTOCK_RETURN_IF_ERROR(OpenData());
-    PENSTOCK_RETURN_IF_ERROR(LoadWeights());
+    PENSTOCK_RETURN_IF_ERROR(FillStore());
     PENSTOCK_RETURN_IF_ERROR(CreateTrainer());
     PENSTOCK_RETURN_IF_ERROR(Steps());
     PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
     if (summary_.end == TrainEnd::kFinished) PENSTOCK_RETURN_IF_ERROR(Export());
+    if (summary_.output_directory.empty()) PENSTOCK_RETURN_IF_ERROR(save_error_);
     summary_.steps = steps_done_;
     return summary_;
   }
@@ -73,6 +80,7 @@ class TrainRun {
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config_));
     PENSTOCK_ASSIGN_OR_RETURN(
         plan_, MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_)));
+    if (change_plan_) change_plan_(model_, plan_);
     observer_.OnLog(absl::StrFormat(
         "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step, %s; %d "
         "threads; host memory %s; device memory %s; a step should take %.3g s (%s)",
@@ -117,12 +125,56 @@ class TrainRun {
     return absl::OkStatus();
   }
 
-  absl::Status LoadWeights() {
-    observer_.OnPhase(Phase::kImport, 0);
+  absl::Status CreateStore() {
+    store_.reset();  // Two do not fit.
     PENSTOCK_ASSIGN_OR_RETURN(
         store_, HostStore::Create(model_.layout, OptimizerState::kFloat32, plan_.gradients));
     ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
     store_->TouchPages(pool);
+    return absl::OkStatus();
+  }
+
+  // With a checkpoint of this run, or with what the model starts from.
+  absl::Status FillStore() {
+    observer_.OnPhase(Phase::kImport, 0);
+    facts_ = MakeRunFacts(config_, model_, plan_, *data_.train);
+    PENSTOCK_ASSIGN_OR_RETURN(
+        JobCheckpoints checkpoints,
+        JobCheckpoints::Open(
+            config_.checkpoint_directory, config_.keep_last_checkpoints,
+            {.log = [this](const std::string& line) { observer_.OnLog(line); },
+             .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }}));
+    checkpoints_.emplace(std::move(checkpoints));
+    PENSTOCK_RETURN_IF_ERROR(CreateStore());
+    const bool may_resume = checkpoints_->any();
+    {
+      ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
+      PENSTOCK_ASSIGN_OR_RETURN(
+          const std::optional<CheckpointInfo> info,
+          checkpoints_->LoadNewest(facts_, *store_, pool, ByteProgress(observer_, Phase::kImport)));
+      if (info) return Resume(*info);
+    }
+    // A damaged checkpoint may have filled some of it.
+    if (may_resume) PENSTOCK_RETURN_IF_ERROR(CreateStore());
+    return LoadWeights();
+  }
+
+  absl::Status Resume(const CheckpointInfo& info) {
+    first_step_ = info.step;
+    steps_done_ = info.step;
+    tokens_done_ = info.tokens;
+    nonfinite_streak_ = info.nonfinite_streak;
+    evaluation_due_ = info.evaluation_due;
+    loss_ = info.loss.value_or(std::numeric_limits<double>::quiet_NaN());
+    observer_.OnResumed({.step = info.step,
+                         .tokens = info.tokens,
+                         .loss = info.loss,
+                         .directory = checkpoints_->PathOf(info.step)});
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadWeights() {
+    ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
     if (model_.directory == nullptr) {
       InitializeWeights(model_.spec, config_.seed, *store_, pool);
       return absl::OkStatus();
@@ -136,11 +188,17 @@ class TrainRun {
     if (!trainer_->notice().empty()) observer_.OnLog(trainer_->notice());
     observer_.OnLog(ToText(MakeDataReport(trainer_->train_stream())));
     observer_.OnTotalSteps(trainer_->total_steps());
-    return absl::OkStatus();
+    if (steps_done_ <= trainer_->total_steps()) return absl::OkStatus();
+    return Error(
+        absl::StatusCode::kDataLoss, reason::kCheckpointCorrupt,
+        absl::StrCat(checkpoints_->PathOf(steps_done_), " is of step ", steps_done_,
+                     ", but the run has ", trainer_->total_steps(), "; use another checkpoint"));
   }
 
   absl::Status Steps() {
     const int64_t total = trainer_->total_steps();
+    last_save_ = Clock::now();
+    if (evaluation_due_) PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
     while (steps_done_ < total) {
       if (observer_.Ask() == Wish::kStop) {
         summary_.end = TrainEnd::kStopped;
@@ -156,10 +214,7 @@ class TrainRun {
       observer_.OnStep(record);
       PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));
       PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
-      if (config_.checkpoint_every_steps > 0 && steps_done_ < total &&
-          steps_done_ % config_.checkpoint_every_steps == 0) {
-        PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
-      }
+      if (steps_done_ < total && CheckpointDue()) PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
     }
     return absl::OkStatus();
   }
@@ -170,7 +225,7 @@ class TrainRun {
     constexpr double kDrift = 0.1;
     if (!trainer_->IsFullStep(record.step - 1)) return;
     record.predicted_step_seconds = plan_.memory.prediction.step_seconds;
-    if (record.step <= kWarmUpSteps || compared_steps_ == kCompared) return;
+    if (record.step - first_step_ <= kWarmUpSteps || compared_steps_ == kCompared) return;
     compared_seconds_ += record.step_seconds;
     if (++compared_steps_ < kCompared) return;
     const double mean = compared_seconds_ / static_cast<double>(kCompared);
@@ -180,6 +235,13 @@ class TrainRun {
         "steps take %.4g s, %.0f%% %s than the %.4g s predicted from the machine profile %s", mean,
         100 * std::abs(drift), drift > 0 ? "more" : "less", record.predicted_step_seconds,
         plan_.memory.prediction.machine));
+  }
+
+  bool CheckpointDue() const {
+    const int64_t steps = config_.checkpoint_every_steps;
+    const int64_t seconds = config_.checkpoint_every_seconds;
+    return (steps > 0 && steps_done_ % steps == 0) ||
+           (seconds > 0 && Clock::now() - last_save_ >= std::chrono::seconds(seconds));
   }
 
   // The weights are as good as before the streak, so they are saved before the job fails.
@@ -199,6 +261,7 @@ class TrainRun {
   }
 
   absl::Status EvaluateIfDue() {
+    evaluation_due_ = false;
     if (!trainer_->can_evaluate()) return absl::OkStatus();
     const int64_t every = config_.evaluation.every_steps;
     const bool last = steps_done_ == trainer_->total_steps();
@@ -207,80 +270,64 @@ class TrainRun {
       observer_.OnPhase(Phase::kEvaluate, fraction);
       return observer_.Ask() == Wish::kStop && !last ? Stopped() : absl::OkStatus();
     });
-    // Stopped in the middle: no figure, and the loop sees the wish next.
-    if (absl::IsCancelled(record.status())) return absl::OkStatus();
+    // Stopped in the middle: no figure, the loop sees the wish next, and who goes on begins here.
+    evaluation_due_ = absl::IsCancelled(record.status());
+    if (evaluation_due_) return absl::OkStatus();
     PENSTOCK_RETURN_IF_ERROR(record.status());
     observer_.OnEvaluation(*record);
     return absl::OkStatus();
   }
 
-  // Of the last finished step, unless there is none or it is saved already.
+  // Of the last finished step, unless there is none or it is saved already. One that cannot be
+  // written is reported and left in save_error_: what the run has in memory is as good as before.
   absl::Status SaveCheckpoint() {
-    if (steps_done_ == 0 || saved_steps_.contains(steps_done_)) return absl::OkStatus();
+    if (steps_done_ == 0 || checkpoints_->Has(steps_done_)) return absl::OkStatus();
     observer_.OnPhase(Phase::kCheckpoint, 0);
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
-    const std::string directory = absl::StrCat(config_.checkpoint_directory, "/", steps_done_);
-    std::error_code error;
-    std::filesystem::create_directories(config_.checkpoint_directory, error);
-    if (error) {
-      return Error(
-          absl::StatusCode::kUnavailable, reason::kIoError,
-          absl::StrCat("cannot make ", config_.checkpoint_directory, ": ", error.message()));
+    const absl::StatusOr<int64_t> bytes = WriteState();
+    save_error_ = bytes.status();
+    last_save_ = Clock::now();
+    if (!save_error_.ok()) {
+      observer_.OnCheckpointFailed(steps_done_, save_error_);
+      return absl::OkStatus();
     }
+    observer_.OnCheckpointSaved({.step = steps_done_,
+                                 .bytes = *bytes,
+                                 .loss = loss_,
+                                 .directory = checkpoints_->PathOf(steps_done_)});
+    checkpoints_->Prune();
+    return absl::OkStatus();
+  }
+
+  absl::StatusOr<int64_t> WriteState() {
     ThreadPool pool(plan_.threads);
     const CheckpointInfo info{.step = steps_done_,
                               .tokens = tokens_done_,
                               .updates_applied = store_->updates_applied,
+                              .nonfinite_streak = nonfinite_streak_,
+                              .evaluation_due = evaluation_due_,
                               .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
                               .code_version = Version(),
-                              .fields = {{"seed", absl::StrCat(config_.seed)}}};
-    PENSTOCK_RETURN_IF_ERROR(WriteCheckpoint(
-        *store_, model_.source, info, directory, pool, [this](int64_t done, int64_t total) {
+                              .facts = facts_};
+    return checkpoints_->Save(
+        *store_, model_.source, info, pool, [this](int64_t done, int64_t total) {
           observer_.OnPhase(Phase::kCheckpoint,
                             static_cast<double>(done) / static_cast<double>(total));
           return absl::OkStatus();  // a checkpoint begun is finished
-        }));
-    saved_steps_.insert(steps_done_);
-    observer_.OnCheckpointSaved({.step = steps_done_,
-                                 .bytes = DirectoryBytes(directory),
-                                 .loss = loss_,
-                                 .directory = directory});
-    Prune();
-    return absl::OkStatus();
-  }
-
-  static int64_t DirectoryBytes(const std::string& directory) {
-    int64_t bytes = 0;
-    std::error_code error;
-    for (const auto& entry : std::filesystem::recursive_directory_iterator(directory, error)) {
-      if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
-    }
-    return bytes;
-  }
-
-  // Keeps the newest config_.keep_last_checkpoints. Renamed first: a directory named by a step
-  // is complete at every moment.
-  void Prune() {
-    while (static_cast<int64_t>(saved_steps_.size()) > config_.keep_last_checkpoints) {
-      const int64_t step = *saved_steps_.begin();
-      saved_steps_.erase(saved_steps_.begin());
-      const std::string directory = absl::StrCat(config_.checkpoint_directory, "/", step);
-      const std::string aside = absl::StrCat(config_.checkpoint_directory, "/.removed-", step);
-      std::error_code error;
-      std::filesystem::rename(directory, aside, error);
-      if (!error) std::filesystem::remove_all(aside, error);
-      if (error) {
-        observer_.OnLog(
-            absl::StrCat("cannot remove checkpoint ", directory, ": ", error.message()));
-        continue;
-      }
-      observer_.OnCheckpointRemoved(step);
-    }
+        });
   }
 
   absl::Status Export() {
     if (config_.output_directory.empty()) return absl::OkStatus();
     observer_.OnPhase(Phase::kExport, 0);
+    // There and begun by this job: an attempt that was killed before it could say so has made it.
+    std::error_code ignored;
+    const bool taken = std::filesystem::exists(config_.output_directory, ignored);
+    if (taken && checkpoints_->ExportBegun()) {
+      summary_.output_directory = config_.output_directory;
+      return absl::OkStatus();
+    }
+    if (!taken) checkpoints_->NoteExportBegun();
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
     ThreadPool pool(plan_.threads);
     PENSTOCK_RETURN_IF_ERROR(ExportModel(
@@ -294,6 +341,7 @@ class TrainRun {
   }
 
   TrainConfig config_;
+  const PlanChange& change_plan_;
   TrainObserver& observer_;
   ModelInput model_;
   TrainingPlan plan_;
@@ -301,19 +349,29 @@ class TrainRun {
   std::unique_ptr<HostStore> store_;
   std::unique_ptr<Trainer> trainer_;
   TrainSummary summary_;
+  int64_t first_step_ = 0;  // that this process ran, from 0
   int64_t steps_done_ = 0;
   int64_t tokens_done_ = 0;
   int64_t nonfinite_streak_ = 0;
-  int64_t compared_steps_ = 0;  // with their prediction
+  bool evaluation_due_ = false;  // one after steps_done_ was begun and stopped
+  int64_t compared_steps_ = 0;   // with their prediction
   double compared_seconds_ = 0;
   double loss_ = 0;
-  std::set<int64_t> saved_steps_;
+  RunFacts facts_;
+  std::optional<JobCheckpoints> checkpoints_;
+  Clock::time_point last_save_;
+  absl::Status save_error_;  // of the last try to save
 };
 
 }  // namespace
 
 absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& observer) {
-  TrainRun run(config, observer);
+  return TrainWithPlan(config, {}, observer);
+}
+
+absl::StatusOr<TrainSummary> TrainWithPlan(const TrainConfig& config, const PlanChange& change,
+                                           TrainObserver& observer) {
+  TrainRun run(config, change, observer);
   absl::StatusOr<TrainSummary> summary = run.Run();
   if (absl::IsCancelled(summary.status()) && run.stopped()) {
     return TrainSummary{.end = TrainEnd::kStopped};

@@ -107,6 +107,18 @@ std::string SignalText(int signal) {
   return absl::StrCat("SIG", name, text == nullptr ? "" : absl::StrCat(" (", text, ")"));
 }
 
+// Whether it died by what another attempt would meet again: not by a kill from outside.
+bool DiedOfItself(const WorkerEnd& end) {
+  if (end.kill_cause == KillCause::kSilence || end.out_of_memory_kill) return true;
+  return end.exit.kind == ExitKind::kExited ||
+         (end.exit.kind == ExitKind::kSignalled && end.exit.code != SIGKILL);
+}
+
+bool DiedTheSameWayTwice(const WorkerEnd& end) {
+  return DiedOfItself(end) && !end.saved_checkpoint && end.last_death.attempt() > 0 &&
+         end.last_death.step() == end.step && end.last_death.cause() == DescribeExit(end);
+}
+
 // The worker ended and nobody knows with what result.
 EndDecision AfterDeath(const WorkerEnd& end) {
   EndDecision decision;
@@ -119,18 +131,19 @@ EndDecision AfterDeath(const WorkerEnd& end) {
   }
   decision.error = ServerError(decision.message);
   decision.failure_class = v1::FAILURE_CLASS_SERVER;
-  const int32_t deaths = end.worker_deaths + 1;
-  if (deaths < end.max_attempts) {
-    decision.state = v1::JOB_STATE_QUEUED;
-    decision.reason = v1::STATE_REASON_WORKER_DIED;
-    absl::StrAppend(&decision.message, "; attempt ", deaths + 1, " of ", end.max_attempts,
-                    " is queued");
-    return decision;
-  }
-  decision.state = v1::JOB_STATE_FAILED;
   decision.reason = v1::STATE_REASON_WORKER_DIED;
-  if (end.max_attempts > 1) {
-    absl::StrAppend(&decision.message, "; no attempts are left of ", end.max_attempts);
+  const int32_t deaths = (end.saved_checkpoint ? 0 : end.worker_deaths) + 1;
+  decision.worker_deaths = deaths;
+  if (DiedTheSameWayTwice(end)) {
+    absl::StrAppend(&decision.message, " after step ", end.step,
+                    ", as the attempt before it: another one would do the same");
+  } else if (deaths < end.max_attempts) {
+    decision.state = v1::JOB_STATE_QUEUED;
+    absl::StrAppend(&decision.message, "; attempt ", deaths + 1, " of ", end.max_attempts,
+                    " since the last new checkpoint is queued");
+  } else if (end.max_attempts > 1) {
+    absl::StrAppend(&decision.message, "; no attempts are left of ", end.max_attempts,
+                    " since the last new checkpoint");
   }
   return decision;
 }
@@ -257,6 +270,7 @@ v1::FailureClass ClassifyFailure(const google::rpc::Status& error) {
 EndDecision AfterWorkerEnd(const WorkerEnd& end) {
   if (!end.outcome) return AfterDeath(end);
   EndDecision decision;
+  decision.worker_deaths = end.worker_deaths;
   switch (end.outcome->result()) {
     case internal::ATTEMPT_RESULT_SUCCEEDED:
       decision.state = v1::JOB_STATE_SUCCEEDED;
@@ -276,7 +290,11 @@ EndDecision AfterWorkerEnd(const WorkerEnd& end) {
         decision.reason = v1::STATE_REASON_CANCEL_REQUESTED;
         return decision;
       }
-      break;  // It stopped though no one asked the daemon: somebody signalled it.
+      // No one asked the daemon: somebody signalled the worker.
+      decision.state = v1::JOB_STATE_QUEUED;
+      decision.reason = v1::STATE_REASON_WORKER_STOPPED;
+      decision.message = "a signal told the worker to stop; the job goes on where it did";
+      return decision;
     default:
       break;
   }

@@ -91,7 +91,10 @@ enum class KillCause : uint8_t { kNone, kSilence, kLingered };
 struct WorkerEnd {
   v1::JobState state = v1::JOB_STATE_RUNNING;  // STARTING, RUNNING or CANCELLING
   int32_t max_attempts = 1;
-  int32_t worker_deaths = 0;  // before this one
+  int32_t worker_deaths = 0;        // before this one, since the last new checkpoint
+  bool saved_checkpoint = false;    // this attempt did
+  int64_t step = 0;                 // last one that it finished
+  v1::WorkerDeath last_death = {};  // before this one; unset if none
   std::optional<internal::AttemptOutcome> outcome;
   ExitFacts exit;
   KillCause kill_cause = KillCause::kNone;
@@ -108,10 +111,15 @@ struct EndDecision {
   std::string message;
   google::rpc::Status error;  // set if the attempt failed
   v1::FailureClass failure_class = v1::FAILURE_CLASS_UNSPECIFIED;
-  bool worker_died = false;     // counts against max_attempts
+  bool worker_died = false;
+  int32_t worker_deaths = 0;    // from now on; max_attempts of them end the job
   bool device_failed = false;   // the job does not start on this device again
   std::string quarantine = {};  // why the device goes into quarantine; empty: it does not
 };
+// A worker's death queues the job again, to go on from its newest checkpoint, unless max_attempts
+// workers in a row died without a new one, or the same step has failed twice in the same way by
+// what looks like our doing (a crash, a kill for memory, silence) and not like somebody's kill -9.
+// A worker that was told to stop by a signal has saved its last step: no death, the job goes on.
 // A device that failed goes into quarantine, and the job is queued once for another device. If that
 // one fails too and the fault is one that a program can cause (metadata `fault`: "program"; an
 // illegal address), the job is to blame: the second device stays in service.

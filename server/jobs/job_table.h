@@ -28,6 +28,7 @@ struct RunningWorker {
   std::string device;
   std::optional<SegmentWriter> metrics;
   uint64_t acknowledged = 0;
+  int64_t last_step = 0;  // of the metrics that this daemon has stored
   int64_t log_bytes = 0;
   Clock::time_point last_report = Clock::now();
   std::optional<internal::AttemptOutcome> outcome;

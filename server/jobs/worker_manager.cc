@@ -256,6 +256,8 @@ WorkerEnd WorkerManager::DescribeEnd(const ActiveJob& job, ExitFacts exit) const
                 .worker_deaths = job.stored.worker_deaths,
                 .outcome = {},
                 .exit = exit};
+  end.last_death = job.stored.job.last_worker_death();
+  end.step = job.stored.job.progress().step();
   end.device = job.stored.job.device();
   DeviceNeed need = job.device_need();
   end.failed_devices = need.failed;
@@ -265,6 +267,7 @@ WorkerEnd WorkerManager::DescribeEnd(const ActiveJob& job, ExitFacts exit) const
   }
   end.silence_seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.silence).count();
   if (job.worker) {
+    end.step = std::max(end.step, job.worker->last_step);
     end.outcome = job.worker->outcome;
     end.kill_cause = job.worker->kill_cause;
     end.out_of_memory_kill = OutOfMemoryKills() > job.worker->oom_kills_before;
@@ -278,7 +281,12 @@ WorkerEnd WorkerManager::DescribeEnd(const ActiveJob& job, ExitFacts exit) const
 absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   if (job.worker && job.worker->metrics) PENSTOCK_RETURN_IF_ERROR(reports_.TakeJournal(job));
   PENSTOCK_RETURN_IF_ERROR(SyncCheckpoints(job));
-  const WorkerEnd end = DescribeEnd(job, exit);
+  PENSTOCK_ASSIGN_OR_RETURN(const auto checkpoints,
+                            table_.store().ListCheckpoints(job.name(), -1, INT64_MAX));
+  WorkerEnd end = DescribeEnd(job, exit);
+  for (const v1::Checkpoint& checkpoint : checkpoints) {
+    end.saved_checkpoint |= checkpoint.attempt() == job.stored.job.attempt();
+  }
   const EndDecision decision = AfterWorkerEnd(end);
   const int32_t attempt = job.stored.job.attempt();
   if (!decision.quarantine.empty()) {
@@ -297,6 +305,12 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   if (decision.error.code() != 0) *after.mutable_error() = decision.error;
   after.set_failure_class(decision.failure_class);
   if (decision.device_failed) after.add_failed_devices(end.device);
+  if (decision.worker_died) {
+    v1::WorkerDeath& death = *after.mutable_last_worker_death();
+    death.set_attempt(attempt);
+    death.set_step(end.step);
+    death.set_cause(ValidUtf8(DescribeExit(end)));
+  }
   if (decision.worker_died || decision.device_failed || decision.state == v1::JOB_STATE_FAILED) {
     for (std::string& line : LastLogLines(directory_.Log(job.name(), attempt), kLastLogLines)) {
       after.add_last_log_lines(std::move(line));
@@ -304,14 +318,11 @@ absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
   }
   if (IsFinal(decision.state)) {
     *after.mutable_end_time() = TimeUtil::GetCurrentTime();
-    PENSTOCK_ASSIGN_OR_RETURN(const auto checkpoints,
-                              table_.store().ListCheckpoints(job.name(), -1, 1000));
     for (const v1::Checkpoint& checkpoint : checkpoints) after.add_artifacts(checkpoint.name());
     if (end.outcome) after.mutable_artifacts()->MergeFrom(end.outcome->artifacts());
   }
   const std::string name = job.name();
-  const int32_t deaths = end.worker_deaths + (decision.worker_died ? 1 : 0);
-  PENSTOCK_RETURN_IF_ERROR(table_.Move(job, std::move(after), deaths));
+  PENSTOCK_RETURN_IF_ERROR(table_.Move(job, std::move(after), decision.worker_deaths));
   spdlog::info("{}: attempt {} ended, now {} {}", name, attempt, StateName(decision.state),
                decision.message);
   if (ActiveJob* queued = table_.Find(name)) queued->worker.reset();

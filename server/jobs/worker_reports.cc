@@ -143,6 +143,11 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       PENSTOCK_RETURN_IF_ERROR(
           store.RemoveCheckpoint(name, attempt, number, event.checkpoint_removed()));
       break;
+    case internal::WorkerEvent::kCheckpointFailed:
+      PENSTOCK_RETURN_IF_ERROR(
+          store.AddCheckpointFailure(name, attempt, number, event.checkpoint_failed()));
+      table_.hub().Publish(name, Topic::kEvents);
+      break;
     case internal::WorkerEvent::kOutcome:
       PENSTOCK_RETURN_IF_ERROR(store.SetOutcome(name, attempt, number, event.outcome()));
       worker.outcome = std::move(*event.mutable_outcome());
@@ -158,6 +163,7 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
 
 absl::Status WorkerReports::StoreMetrics(ActiveJob& job, internal::WorkerEvent event) {
   event.mutable_metrics()->set_attempt(job.stored.job.attempt());
+  job.worker->last_step = std::max(job.worker->last_step, int64_t{event.metrics().step()});
   if (auto reading = devices_.Reading(job.worker->device)) {
     *event.mutable_metrics()->mutable_device_reading() = *std::move(reading);
   }

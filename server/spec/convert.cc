@@ -140,9 +140,12 @@ ExportElement ToExportElement(v1::ExportType type) {
 
 PageLock ToPageLock(v1::PageLock lock) {
   switch (lock) {
-    case v1::PAGE_LOCK_OFF: return PageLock::kOff;
-    case v1::PAGE_LOCK_PREFERRED: return PageLock::kPreferred;
-    default: return PageLock::kRequired;
+    case v1::PAGE_LOCK_OFF:
+      return PageLock::kOff;
+    case v1::PAGE_LOCK_PREFERRED:
+      return PageLock::kPreferred;
+    default:
+      return PageLock::kRequired;
   }
 }
 

@@ -30,6 +30,7 @@ constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
 constexpr int64_t kMaxSteps = 1'000'000'000;
 constexpr int64_t kMaxEpochs = 1'000'000;
 constexpr int64_t kMaxKeptCheckpoints = 10'000;
+constexpr int64_t kMaxCheckpointSeconds = 365 * 24 * 3600;
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxAttempts = 100;
 // 1 - x is 1 in fp32 for x below this.
@@ -276,6 +277,8 @@ absl::Status ResolveEvaluation(const Roots& roots, v1::EvaluationSpec& evaluatio
 absl::Status ResolveCheckpoints(v1::CheckpointSpec& checkpoints) {
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("checkpoints.every_steps", checkpoints.every_steps(), 0, kMaxSteps));
+  PENSTOCK_RETURN_IF_ERROR(CheckInteger("checkpoints.every_seconds", checkpoints.every_seconds(), 0,
+                                        kMaxCheckpointSeconds));
   if (!checkpoints.has_keep_last()) checkpoints.set_keep_last(2);
   return CheckInteger("checkpoints.keep_last", checkpoints.keep_last(), 1, kMaxKeptCheckpoints);
 }
@@ -313,7 +316,7 @@ absl::Status ResolveLimits(v1::LimitsSpec& limits) {
                                         0, std::numeric_limits<int64_t>::max()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("limits.page_lock", v1::PageLock_descriptor(), limits.page_lock()));
-  if (!limits.has_max_attempts()) limits.set_max_attempts(1);
+  if (!limits.has_max_attempts()) limits.set_max_attempts(3);
   return CheckInteger("limits.max_attempts", limits.max_attempts(), 1, kMaxAttempts);
 }
 
@@ -419,6 +422,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   config.evaluation.every_steps = evaluation.every_steps();
   config.evaluation.max_tokens = evaluation.max_tokens();
   config.checkpoint_every_steps = resolved.checkpoints().every_steps();
+  config.checkpoint_every_seconds = resolved.checkpoints().every_seconds();
   config.keep_last_checkpoints = resolved.checkpoints().keep_last();
   config.output_directory = resolved.output().directory();
   config.export_element = ToExportElement(resolved.output().export_type());

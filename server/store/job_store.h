@@ -43,7 +43,7 @@ struct RequestRecord {
 
 struct StoredEvent {
   uint64_t cursor = 0;
-  // state_changed, checkpoint_saved or device_changed is set; the cursor is not.
+  // One of the events that are stored is set; the cursor is not.
   v1::WatchJobsResponse message{};
 };
 
@@ -101,6 +101,8 @@ class JobStore {
                                 int64_t step);
   absl::Status SetOutcome(const std::string& name, int32_t attempt, uint64_t number,
                           const internal::AttemptOutcome& outcome);
+  absl::Status AddCheckpointFailure(const std::string& name, int32_t attempt, uint64_t number,
+                                    const v1::CheckpointFailed& failure);
   // An event of the job that has the device; acknowledges nothing.
   absl::Status AddDeviceEvent(const std::string& name, const v1::Device& device);
 

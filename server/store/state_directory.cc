@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -26,11 +27,6 @@ absl::Status IoError(const std::string& path, const char* what, int error) {
                absl::StrCat(path, ": ", what, ": ", std::strerror(error)), {{"file", path}});
 }
 
-absl::Status MakeDirectory(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return absl::OkStatus();
-  return IoError(path, "cannot create the directory", errno);
-}
-
 absl::Status WriteAll(int fd, std::string_view bytes, const std::string& path) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
@@ -49,6 +45,17 @@ absl::Status SyncDirectory(const std::string& path) {
   const int error = errno;
   close(fd);
   return result == 0 ? absl::OkStatus() : IoError(path, "cannot fsync", error);
+}
+
+// What is written durably in it later is lost with it unless its own entry is on the device.
+absl::Status MakeDirectory(const std::string& path) {
+  if (mkdir(path.c_str(), 0700) == 0) {
+    const size_t slash = path.rfind('/');
+    return SyncDirectory(slash == std::string::npos ? "."
+                                                    : path.substr(0, std::max<size_t>(slash, 1)));
+  }
+  if (errno == EEXIST) return absl::OkStatus();
+  return IoError(path, "cannot create the directory", errno);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 
 #include "absl/time/clock.h"
 #include "server/spec/convert.h"
+#include "server/status_proto.h"
+#include "server/store/log_file.h"
 #include "spdlog/spdlog.h"
 
 namespace penstock::server {
@@ -101,6 +103,14 @@ void JobObserver::OnEvaluation(const EvaluationRecord& record) {
                record.labelled_tokens);
 }
 
+void JobObserver::OnResumed(const ResumeRecord& record) {
+  progress_.set_step(record.step);
+  progress_.set_real_tokens(record.tokens);
+  if (record.loss) progress_.set_loss(*record.loss);
+  Publish();
+  spdlog::info("goes on after step {} from {}", record.step, record.directory);
+}
+
 void JobObserver::OnCheckpointSaved(const CheckpointRecord& record) {
   internal::WorkerEvent event;
   *event.mutable_checkpoint_saved() = ToProto(record, job_, attempt_);
@@ -115,6 +125,17 @@ void JobObserver::OnCheckpointRemoved(int64_t step) {
   internal::WorkerEvent event;
   event.set_checkpoint_removed(step);
   reporter_->Record(std::move(event));
+}
+
+void JobObserver::OnCheckpointFailed(int64_t step, const absl::Status& error) {
+  internal::WorkerEvent event;
+  event.mutable_checkpoint_failed()->set_step(step);
+  *event.mutable_checkpoint_failed()->mutable_error() = ToStatusProto(error);
+  event.mutable_checkpoint_failed()->mutable_error()->set_message(
+      ValidUtf8(std::string(error.message())));
+  reporter_->Record(std::move(event));
+  Beat();
+  spdlog::error("checkpoint of step {} not saved: {}", step, std::string(error.message()));
 }
 
 Wish JobObserver::Ask() {

@@ -26,8 +26,10 @@ class JobObserver : public TrainObserver {
   void OnTotalSteps(int64_t total_steps) override;
   void OnStep(const StepRecord& record) override;
   void OnEvaluation(const EvaluationRecord& record) override;
+  void OnResumed(const ResumeRecord& record) override;
   void OnCheckpointSaved(const CheckpointRecord& record) override;
   void OnCheckpointRemoved(int64_t step) override;
+  void OnCheckpointFailed(int64_t step, const absl::Status& error) override;
   Wish Ask() override;
 
  private:

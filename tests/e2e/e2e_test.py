@@ -3,9 +3,11 @@ stubs made here, and by the command line."""
 
 import os
 import pathlib
+import random
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -153,7 +155,9 @@ class CrashTest(DaemonTest):
         for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT):
             with self.subTest(signal=number.name):
                 job_id = "victim-" + number.name.lower()
-                job = create(self.client, example_spec(max_steps=100000), job_id=job_id)
+                spec = example_spec(max_steps=100000)
+                spec.limits.max_attempts = 1
+                job = create(self.client, spec, job_id=job_id)
                 self.client.wait_for_step(job.name, 2)
                 os.kill(self.daemon.worker(job_id), number)
                 end = self.client.wait(job.name)
@@ -164,15 +168,58 @@ class CrashTest(DaemonTest):
         after = self.client.wait(create(self.client, example_spec(max_steps=2)).name)
         self.assertEqual(after.state, job_pb2.JOB_STATE_SUCCEEDED, after)
 
-    def test_a_further_attempt_follows_a_dead_worker(self):
-        spec = example_spec(max_steps=60)
-        spec.limits.max_attempts = 2
-        job = create(self.client, spec, job_id="retried")
-        self.client.wait_for_step(job.name, 2)
-        os.kill(self.daemon.worker("retried"), signal.SIGKILL)
+    def final_files(self, job):
+        """Name to bytes of all that the job's newest checkpoint holds: weights, moments, manifest."""
+        listed = self.client.checkpoints.ListCheckpoints(
+            checkpoint_service_pb2.ListCheckpointsRequest(parent=job.name)).checkpoints
+        root = pathlib.Path(listed[-1].directory)
+        return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(self):
+        spec = example_spec(max_steps=200)
+        spec.checkpoints.every_steps = 3
+        spec.limits.max_attempts = 100
+        whole = self.client.wait(create(self.client, spec, job_id="whole").name)
+        self.assertEqual(whole.state, job_pb2.JOB_STATE_SUCCEEDED, whole)
+        job = create(self.client, spec, job_id="killed")
+        moments = random.Random(5)
+        kills = 0
+        while not (self.client.get(job.name).HasField("end_time")) and kills < 12:
+            time.sleep(moments.uniform(0.05, 0.6))
+            if kills % 4 == 3:
+                self.daemon.kill()
+            for pid in self.daemon.workers():
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                    kills += 1
+                except ProcessLookupError:
+                    pass
+            if not self.daemon.alive():
+                self.restart()
+        end = self.client.wait(job.name)
+        self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+        self.assertGreater(end.attempt, 1)
+        print(f"{kills} kills, {end.attempt} attempts", file=sys.stderr)
+        self.assertEqual(self.final_files(job), self.final_files(whole))
+        points = self.client.jobs.ListJobMetrics(
+            job_pb2.ListJobMetricsRequest(name=job.name, max_points=10000)).points
+        wanted = self.client.jobs.ListJobMetrics(
+            job_pb2.ListJobMetricsRequest(name=whole.name, max_points=10000)).points
+        self.assertEqual([(p.step, p.loss, p.grad_norm) for p in points],
+                         [(p.step, p.loss, p.grad_norm) for p in wanted])
+
+    def test_sigterm_to_a_worker_saves_its_step_and_the_job_goes_on(self):
+        spec = example_spec(max_steps=150)
+        spec.limits.max_attempts = 1
+        whole = self.client.wait(create(self.client, spec, job_id="undisturbed").name)
+        job = create(self.client, spec, job_id="told-to-stop")
+        self.client.wait_for_step(job.name, 5)
+        os.kill(self.daemon.worker("told-to-stop"), signal.SIGTERM)
         end = self.client.wait(job.name)
         self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
         self.assertEqual(end.attempt, 2)
+        self.assertEqual(end.progress.real_tokens, whole.progress.real_tokens)
+        self.assertEqual(self.final_files(job), self.final_files(whole))
 
     def test_cancel_saves_the_last_finished_step(self):
         job = create(self.client, example_spec(max_steps=100000), job_id="stopped")

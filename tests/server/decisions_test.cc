@@ -205,10 +205,53 @@ TEST(AfterWorkerEndTest, DeathWhileCancellingIsCancelled) {
   EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_CANCELLED);
 }
 
-TEST(AfterWorkerEndTest, AStopNobodyAskedForIsADeath) {
-  WorkerEnd end;
-  end.outcome = Outcome(internal::ATTEMPT_RESULT_CANCELLED);
+TEST(AfterWorkerEndTest, ANewCheckpointStartsTheCountAgain) {
+  WorkerEnd end = Killed(SIGSEGV);
+  end.max_attempts = 2;
+  end.worker_deaths = 1;
+  end.saved_checkpoint = true;
+  const EndDecision decision = AfterWorkerEnd(end);
+  EXPECT_EQ(decision.state, v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(decision.worker_deaths, 1);
+}
+
+TEST(AfterWorkerEndTest, TheSameDeathAtTheSameStepEndsTheJob) {
+  WorkerEnd end = Killed(SIGSEGV);
+  end.max_attempts = 10;
+  end.step = 7;
+  end.last_death.set_attempt(1);
+  end.last_death.set_step(7);
+  end.last_death.set_cause(DescribeExit(end));
+  end.worker_deaths = 1;
+  const EndDecision same = AfterWorkerEnd(end);
+  EXPECT_EQ(same.state, v1::JOB_STATE_FAILED);
+  EXPECT_THAT(same.message, HasSubstr("step 7"));
+  for (int difference = 0; difference < 3; ++difference) {
+    WorkerEnd other = end;
+    if (difference == 0) other.step = 8;
+    if (difference == 1) other.saved_checkpoint = true;
+    if (difference == 2) other.exit.code = SIGBUS;
+    EXPECT_EQ(AfterWorkerEnd(other).state, v1::JOB_STATE_QUEUED) << difference;
+  }
+  // Somebody's kill -9 says nothing about the step, unless memory ran out.
+  end.exit.code = SIGKILL;
+  end.last_death.set_cause(DescribeExit(end));
+  EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_QUEUED);
+  end.out_of_memory_kill = true;
+  end.last_death.set_cause(DescribeExit(end));
   EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_FAILED);
+}
+
+TEST(AfterWorkerEndTest, AStopNobodyAskedTheDaemonForQueuesTheJobAgain) {
+  WorkerEnd end;
+  end.max_attempts = 1;
+  end.worker_deaths = 0;
+  end.outcome = Outcome(internal::ATTEMPT_RESULT_CANCELLED);
+  const EndDecision decision = AfterWorkerEnd(end);
+  EXPECT_EQ(decision.state, v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(decision.reason, v1::STATE_REASON_WORKER_STOPPED);
+  EXPECT_FALSE(decision.worker_died);
+  EXPECT_EQ(decision.worker_deaths, 0);
   end.state = v1::JOB_STATE_CANCELLING;
   EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_CANCELLED);
 }

@@ -94,7 +94,7 @@ TEST_F(JobSpecTest, FillsEveryDefault) {
   EXPECT_EQ(spec.schedule().kind(), v1::SCHEDULE_KIND_COSINE);
   EXPECT_EQ(spec.precision().compute(), v1::COMPUTE_TYPE_FLOAT32);
   EXPECT_EQ(spec.checkpoints().keep_last(), 2);
-  EXPECT_EQ(spec.limits().max_attempts(), 1);
+  EXPECT_EQ(spec.limits().max_attempts(), 3);
   EXPECT_THAT(resolved->warnings, IsEmpty());
 }
 
@@ -109,6 +109,7 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   spec.mutable_output()->set_directory(root_ + "/out");
   spec.mutable_evaluation()->set_validation_fraction(0.25);
   spec.mutable_checkpoints()->set_every_steps(10);
+  spec.mutable_checkpoints()->set_every_seconds(600);
   spec.mutable_limits()->set_host_memory_bytes(int64_t{1} << 30);
   spec.set_seed(42);
   const auto resolved = Resolve(spec);
@@ -126,6 +127,7 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   EXPECT_EQ(config.output_directory, root_ + "/out");
   EXPECT_EQ(config.evaluation.validation_fraction, 0.25);
   EXPECT_EQ(config.checkpoint_every_steps, 10);
+  EXPECT_EQ(config.checkpoint_every_seconds, 600);
   EXPECT_EQ(config.keep_last_checkpoints, 2);
   EXPECT_EQ(config.host_memory_bytes, int64_t{1} << 30);
   EXPECT_EQ(config.seed, 42u);
@@ -253,6 +255,8 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
       {"evaluation.validation_paths[0]",
        [](S& s) { s.mutable_evaluation()->add_validation_paths("/etc/passwd"); }, "/etc/passwd"},
       {"evaluation.every_steps", [](S& s) { s.mutable_evaluation()->set_every_steps(-1); }, "-1"},
+      {"checkpoints.every_seconds", [](S& s) { s.mutable_checkpoints()->set_every_seconds(-1); },
+       "from 0"},
       {"checkpoints.keep_last", [](S& s) { s.mutable_checkpoints()->set_keep_last(0); }, "from 1"},
       {"output.directory", [](S& s) { s.mutable_output()->set_directory("/etc/x"); }, "/etc/x"},
       {"output.directory", [this](S& s) { s.mutable_output()->set_directory(root_ + "/model"); },

@@ -22,8 +22,8 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
-#include "engine/base/units.h"
 #include "engine/base/thread_pool.h"
+#include "engine/base/units.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/device_memory.h"
 #include "engine/cuda/handle.h"
@@ -134,11 +134,11 @@ class CudaExecutor final : public Executor {
     if (unlocked == 0) return {};
     const absl::Status& refusal =
         parts_.store.refusal().ok() ? parts_.pinned_host_arena.refusal() : parts_.store.refusal();
-    return absl::StrCat(
-        FormatBytes(unlocked), " of host memory are not locked for the GPU: copies of it go through ",
-        "the driver's buffers and take about ten times as long",
-        refusal.ok() ? std::string(" (limits.page_lock: off)")
-                     : absl::StrCat("; ", std::string(refusal.message())));
+    return absl::StrCat(FormatBytes(unlocked),
+                        " of host memory are not locked for the GPU: copies of it go through ",
+                        "the driver's buffers and take about ten times as long",
+                        refusal.ok() ? std::string(" (limits.page_lock: off)")
+                                     : absl::StrCat("; ", std::string(refusal.message())));
   }
 
   std::span<const OpTime> timeline() const override {

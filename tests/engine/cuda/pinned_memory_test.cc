@@ -86,7 +86,8 @@ TEST_F(PinnedRangesTest, ARefusalUnlocksTheRestAndNamesBytesAndLimit) {
                                   cudaErrorNotPermitted, cudaErrorOperatingSystem}) {
     driver_.refused_bytes = 6;
     driver_.refusal = error;
-    const auto pinned = PinnedRanges::Register(Ranges(20), PageLock::kRequired, pool_, driver_.calls());
+    const auto pinned =
+        PinnedRanges::Register(Ranges(20), PageLock::kRequired, pool_, driver_.calls());
     EXPECT_EQ(pinned.status().code(), absl::StatusCode::kResourceExhausted);
     EXPECT_EQ(ReasonOf(pinned.status()), reason::kHostMemoryInsufficient);
     for (const char* part : {"210 B", cudaGetErrorName(error), "ulimit -l"}) {
@@ -120,7 +121,8 @@ TEST_F(PinnedRangesTest, PreferredKeepsWhatWasLockedBeforeARefusal) {
 TEST_F(PinnedRangesTest, PreferredHidesNoOtherError) {
   driver_.refused_bytes = 6;
   driver_.refusal = cudaErrorIllegalAddress;
-  EXPECT_FALSE(PinnedRanges::Register(Ranges(20), PageLock::kPreferred, pool_, driver_.calls()).ok());
+  EXPECT_FALSE(
+      PinnedRanges::Register(Ranges(20), PageLock::kPreferred, pool_, driver_.calls()).ok());
   EXPECT_TRUE(driver_.locked.empty());
 }
 

@@ -211,7 +211,7 @@ TEST_F(TrainTest, OneStepAtATinyRateMovesWeightsByTheRate) {
   const auto after = *OpenCheckpoint(config.checkpoint_directory + "/1", Verification::kSizes);
   auto moved = testing::MakeStore(after->layout());
   ThreadPool pool(1);
-  ASSERT_TRUE(LoadCheckpointWeights(*after, *moved, pool, testing::NoProgress).ok());
+  ASSERT_TRUE(LoadCheckpoint(*after, *moved, pool, testing::NoProgress).ok());
   TrainConfig still = Config();
   still.data = config.data;
   still.optimizer = {.learning_rate = 0};
@@ -219,7 +219,7 @@ TEST_F(TrainTest, OneStepAtATinyRateMovesWeightsByTheRate) {
   MustTrain(still);
   const auto before = *OpenCheckpoint(still.checkpoint_directory + "/1", Verification::kSizes);
   auto start = testing::MakeStore(before->layout());
-  ASSERT_TRUE(LoadCheckpointWeights(*before, *start, pool, testing::NoProgress).ok());
+  ASSERT_TRUE(LoadCheckpoint(*before, *start, pool, testing::NoProgress).ok());
   double largest = 0;
   for (const Parameter& parameter : after->layout().blocks[1].parameters) {
     std::vector<float> a(parameter.size), b(parameter.size);
@@ -252,7 +252,7 @@ TEST_F(TrainTest, DecayAloneShrinksUnusedRows) {
     const auto checkpoint =
         *OpenCheckpoint(directory + "/" + std::to_string(step), Verification::kSizes);
     auto store = testing::MakeStore(checkpoint->layout());
-    EXPECT_TRUE(LoadCheckpointWeights(*checkpoint, *store, pool, testing::NoProgress).ok());
+    EXPECT_TRUE(LoadCheckpoint(*checkpoint, *store, pool, testing::NoProgress).ok());
     std::vector<float> values(16);
     EXPECT_TRUE(
         StoreReader(*store).Read("model.embed_tokens.weight", int64_t{300} * 16, values).ok());

@@ -1,6 +1,9 @@
 #include "tests/engine/train/train_testing.h"
 
+#include <algorithm>
 #include <random>
+
+#include "engine/base/check.h"
 
 namespace penstock::testing {
 
@@ -18,6 +21,48 @@ nlohmann::json ByteModelConfig() {
           {"rope_theta", 10000.0},
           {"hidden_act", "silu"},
           {"tie_word_embeddings", true}};
+}
+
+nlohmann::json UntiedModel() {
+  nlohmann::json model = ByteModelConfig();
+  model["tie_word_embeddings"] = false;  // rounds then change no bit
+  model["num_hidden_layers"] = 2;
+  return model;
+}
+
+std::vector<Policy> DeferringAndPlacing() {
+  const auto all = [](BlockPlacement placement) {
+    return std::vector<BlockPlacement>(4, placement);
+  };
+  return {{.update_time = UpdateTime::kNextStep},
+          {.micro_batches_per_round = 1,
+           .placements = all({.weights = true, .gradients = true, .state = true})},
+          {.micro_batches_per_round = 1,
+           .update_time = UpdateTime::kNextStep,
+           .placements = all({.weights = true, .gradients = true})},
+          {.saving = {SaveLevel::kInput, SavePlace::kHost}, .update_time = UpdateTime::kNextStep},
+          // State on the device, of all blocks and of some, that an update is still to change.
+          {.micro_batches_per_round = 1,
+           .update_time = UpdateTime::kNextStep,
+           .placements = all({.weights = true, .gradients = true, .state = true})},
+          {.update_time = UpdateTime::kNextStep,
+           .placements = {{},
+                          {.weights = true, .gradients = true, .state = true},
+                          {.weights = true},
+                          {.weights = true, .gradients = true, .state = true}}}};
+}
+
+void UsePolicy(const Policy& policy, const ModelInput& model, TrainingPlan& plan) {
+  const int64_t head_chunk_rows = plan.policy.head_chunk_rows;
+  plan.policy = policy;
+  plan.policy.head_chunk_rows = head_chunk_rows;
+  for (const auto& program :
+       {TrainProgram(model, plan, plan.micro_batches), EvaluationProgram(model, plan)}) {
+    PENSTOCK_CHECK(program.ok(), program.status().ToString());
+    plan.executor.arena_bytes = std::max(plan.executor.arena_bytes, program->arena_bytes);
+    plan.executor.host_arena_bytes =
+        std::max(plan.executor.host_arena_bytes, program->host_arena_bytes);
+  }
 }
 
 TrainConfig TinyTrainConfig(const std::string& directory, const std::string& data_path) {

@@ -6,6 +6,9 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/plan/policy.h"
+#include "engine/train/model_input.h"
+#include "engine/train/training_plan.h"
 #include "tests/engine/train/weights_testing.h"
 
 namespace penstock::testing {
@@ -17,8 +20,12 @@ class RecordingObserver : public TrainObserver {
   void OnTotalSteps(int64_t total) override { total_steps = total; }
   void OnStep(const StepRecord& record) override { steps.push_back(record); }
   void OnEvaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
+  void OnResumed(const ResumeRecord& record) override { resumed.push_back(record); }
   void OnCheckpointSaved(const CheckpointRecord& record) override { saved.push_back(record.step); }
   void OnCheckpointRemoved(int64_t step) override { removed.push_back(step); }
+  void OnCheckpointFailed(int64_t step, const absl::Status& error) override {
+    failed.emplace_back(step, error);
+  }
   Wish Ask() override {
     return static_cast<int64_t>(steps.size()) >= stop_after ? Wish::kStop : Wish::kContinue;
   }
@@ -28,12 +35,24 @@ class RecordingObserver : public TrainObserver {
   int64_t total_steps = 0;
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
+  std::vector<ResumeRecord> resumed;
   std::vector<int64_t> saved, removed;
+  std::vector<std::pair<int64_t, absl::Status>> failed;
   int64_t stop_after = INT64_MAX;  // steps
 };
 
 // One layer, hidden 16, vocabulary 320, tied: for byte text.
 nlohmann::json ByteModelConfig();
+
+// Two layers and a head of its own: rounds change no bit of it.
+nlohmann::json UntiedModel();
+
+// Policies of UntiedModel() that differ in what a settled store needs: updates that wait, weights,
+// gradients and state on the device. All give the same bits.
+std::vector<Policy> DeferringAndPlacing();
+
+// Runs the job so, with what the executor needs for it.
+void UsePolicy(const Policy& policy, const ModelInput& model, TrainingPlan& plan);
 
 // A job on `data_path` (text, one document a blank-line paragraph) with its checkpoints and
 // caches in `directory`; rows of 16 tokens, 4 rows a step in 2 micro-batches, 4 steps.

@@ -10,6 +10,7 @@
 #include "engine/base/thread_pool.h"
 #include "engine/data/dataset.h"
 #include "engine/data/tokenizer.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/random_init.h"
 #include "gtest/gtest.h"
 #include "tests/engine/train/train_testing.h"
@@ -17,17 +18,13 @@
 namespace penstock {
 namespace {
 
+using testing::DeferringAndPlacing;
 using testing::SomeText;
 using testing::TempDir;
 using testing::TinyTrainConfig;
+using testing::UntiedModel;
+using testing::UsePolicy;
 using testing::WriteFileOrDie;
-
-nlohmann::json UntiedModel() {
-  nlohmann::json model = testing::ByteModelConfig();
-  model["tie_word_embeddings"] = false;  // rounds then change no bit
-  model["num_hidden_layers"] = 2;
-  return model;
-}
 
 struct Trace {
   std::vector<std::vector<uint8_t>> stores;  // at each settled moment
@@ -50,33 +47,23 @@ std::vector<uint8_t> Bytes(const HostStore& store) {
   return bytes;
 }
 
-// The executor's memory for every program of the plan's policy.
-void SizeArenas(const ModelInput& model, TrainingPlan& plan) {
-  for (const auto& program :
-       {TrainProgram(model, plan, plan.micro_batches), EvaluationProgram(model, plan)}) {
-    ASSERT_TRUE(program.ok()) << program.status();
-    plan.executor.arena_bytes = std::max(plan.executor.arena_bytes, program->arena_bytes);
-    plan.executor.host_arena_bytes =
-        std::max(plan.executor.host_arena_bytes, program->host_arena_bytes);
-  }
+TrainingPlan PlanWith(const TrainConfig& config, const ModelInput& model, const Policy& policy) {
+  TrainingPlan plan = *MakeTrainingPlan(config, model, 1000, UsableHostMemory(config));
+  UsePolicy(policy, model, plan);
+  return plan;
 }
 
 // Six steps with the last of an epoch smaller; evaluates after steps 2 and 5, settles after 3 and
-// 6.
-void RunPolicy(const TempDir& dir, const Policy& policy, Trace& run) {
+// 6. With `resumed`, the run goes from one process to another after step 3, as far as a test can: a
+// checkpoint, then a new store and a new trainer with that policy.
+void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Policy& policy,
+               const Policy* resumed, Trace& run) {
   TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
-  config.model = ModelFromConfig{UntiedModel().dump()};
+  config.model = ModelFromConfig{model_config.dump()};
   config.evaluation.validation_fraction = 0.2;
   config.schedule.max_steps = 6;
   const auto model = OpenModelInput(config);
   ASSERT_TRUE(model.ok()) << model.status();
-  auto plan = MakeTrainingPlan(config, *model, 1000, UsableHostMemory(config));
-  ASSERT_TRUE(plan.ok()) << plan.status();
-  const int64_t head_chunk_rows = plan->policy.head_chunk_rows;
-  plan->policy = policy;
-  plan->policy.head_chunk_rows = head_chunk_rows;
-  SizeArenas(*model, *plan);
-
   const ByteTokenizer tokenizer;
   const auto data = OpenJobData({.train = config.data.source,
                                  .held_out_fraction = 0.2,
@@ -85,11 +72,11 @@ void RunPolicy(const TempDir& dir, const Policy& policy, Trace& run) {
                                  .tokenizer = &tokenizer,
                                  .cache_directory = config.token_cache_directory});
   ASSERT_TRUE(data.ok()) << data.status();
-  auto store = HostStore::Create(model->layout, OptimizerState::kFloat32, plan->gradients);
-  ASSERT_TRUE(store.ok());
   ThreadPool pool(1);
-  InitializeWeights(model->spec, 1, **store, pool);
-  auto trainer = Trainer::Create(config, *model, *plan, **store, data->train, data->evaluation);
+  TrainingPlan plan = PlanWith(config, *model, policy);
+  auto store = *HostStore::Create(model->layout, OptimizerState::kFloat32, plan.gradients);
+  InitializeWeights(model->spec, 1, *store, pool);
+  auto trainer = Trainer::Create(config, *model, plan, *store, data->train, data->evaluation);
   ASSERT_TRUE(trainer.ok()) << trainer.status();
   for (int64_t step = 0; step < 6; ++step) {
     const auto record = (*trainer)->Step(step);
@@ -101,40 +88,81 @@ void RunPolicy(const TempDir& dir, const Policy& policy, Trace& run) {
       ASSERT_TRUE(evaluation.ok()) << evaluation.status();
       run.losses.push_back(evaluation->loss);
     }
-    if (step == 2 || step == 5) {
-      ASSERT_TRUE((*trainer)->SettleStore().ok());
-      run.stores.push_back(Bytes(**store));
-      run.updates.push_back((*store)->updates_applied);
-    }
+    if (step != 2 && step != 5) continue;
+    ASSERT_TRUE((*trainer)->SettleStore().ok());
+    run.stores.push_back(Bytes(*store));
+    run.updates.push_back(store->updates_applied);
+    if (step != 2 || resumed == nullptr) continue;
+    TempDir saved;
+    const CheckpointInfo info{.step = 3, .updates_applied = store->updates_applied};
+    ASSERT_TRUE(
+        WriteCheckpoint(*store, model->source, info, saved.Path("3"), pool, testing::NoProgress)
+            .ok());
+    trainer->reset();
+    plan = PlanWith(config, *model, *resumed);
+    store = *HostStore::Create(model->layout, OptimizerState::kFloat32, plan.gradients);
+    const auto opened = OpenCheckpoint(saved.Path("3"), Verification::kSizes);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    ASSERT_TRUE(LoadCheckpoint(**opened, *store, pool, testing::NoProgress).ok());
+    trainer = Trainer::Create(config, *model, plan, *store, data->train, data->evaluation);
+    ASSERT_TRUE(trainer.ok()) << trainer.status();
   }
+}
+
+void ExpectSame(const Trace& run, const Trace& expected) {
+  EXPECT_EQ(run.losses, expected.losses);
+  EXPECT_EQ(run.updates, expected.updates);
+  EXPECT_TRUE(run.stores == expected.stores) << "some bits of weights or moments differ";
 }
 
 TEST(TrainerTest, EveryPolicyLeavesTheSameStoreWhenSettled) {
   TempDir dir;
   WriteFileOrDie(dir.Path("data.txt"), SomeText(400));
   Trace expected;
-  RunPolicy(dir, {}, expected);
+  RunPolicy(dir, UntiedModel(), {}, nullptr, expected);
   ASSERT_EQ(expected.stores.size(), 2u);
   EXPECT_EQ(expected.updates, (std::vector<int64_t>{3, 6}));
   EXPECT_NE(expected.stores[0], expected.stores[1]);
-  const auto all = [](BlockPlacement placement) {
-    return std::vector<BlockPlacement>(4, placement);
-  };
-  const Policy policies[] = {
-      {.update_time = UpdateTime::kNextStep},
-      {.micro_batches_per_round = 1,
-       .placements = all({.weights = true, .gradients = true, .state = true})},
-      {.micro_batches_per_round = 1,
-       .update_time = UpdateTime::kNextStep,
-       .placements = all({.weights = true, .gradients = true})},
-      {.saving = {SaveLevel::kInput, SavePlace::kHost}, .update_time = UpdateTime::kNextStep}};
-  for (const Policy& policy : policies) {
-    SCOPED_TRACE(&policy - policies);
+  for (const Policy& policy : DeferringAndPlacing()) {
     Trace run;
-    RunPolicy(dir, policy, run);
-    EXPECT_EQ(run.losses, expected.losses);
-    EXPECT_EQ(run.updates, expected.updates);
-    EXPECT_TRUE(run.stores == expected.stores) << "some bits of weights or moments differ";
+    RunPolicy(dir, UntiedModel(), policy, nullptr, run);
+    ExpectSame(run, expected);
+  }
+}
+
+TEST(TrainerTest, ACheckpointCarriesARunFromAnyPolicyToAnyOther) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(400));
+  Trace expected;
+  RunPolicy(dir, UntiedModel(), {}, nullptr, expected);
+  std::vector<Policy> policies = DeferringAndPlacing();
+  policies.push_back({});
+  for (size_t from = 0; from < policies.size(); ++from) {
+    for (size_t to = 0; to < policies.size(); ++to) {
+      SCOPED_TRACE(::testing::Message() << from << " to " << to);
+      Trace run;
+      RunPolicy(dir, UntiedModel(), policies[from], &policies[to], run);
+      ExpectSame(run, expected);
+    }
+  }
+}
+
+// Rounds order a tied model's sums, so here they are the same before and after.
+TEST(TrainerTest, ACheckpointCarriesATiedRunToo) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(400));
+  nlohmann::json tied = UntiedModel();
+  tied["tie_word_embeddings"] = true;
+  const Policy policies[] = {
+      {}, {.update_time = UpdateTime::kNextStep}, {.saving = {SaveLevel::kInput}}};
+  Trace expected;
+  RunPolicy(dir, tied, {}, nullptr, expected);
+  for (const Policy& from : policies) {
+    for (const Policy& to : policies) {
+      Trace run;
+      RunPolicy(dir, tied, from, &to, run);
+      ExpectSame(run, expected);
+    }
   }
 }
 

@@ -1,17 +1,24 @@
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <bit>
+#include <csignal>
 #include <filesystem>
 #include <limits>
 #include <string>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/memory/planes.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/file_writer.h"
 #include "engine/train/import.h"
 #include "engine/train/model_directory.h"
 #include "engine/train/random_init.h"
+#include "engine/train/staged_directory.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "weights_testing.h"
@@ -55,14 +62,16 @@ class CheckpointTest : public ::testing::Test {
     info_.step = 12;
     info_.tokens = 34567;
     info_.updates_applied = 11;
+    info_.nonfinite_streak = 2;
     info_.loss = 2.34375;
     info_.code_version = "0.1.0";
-    info_.fields = {{"job", "jobs/a \"quoted\""}, {"note", "\xff is no UTF-8"}};
+    info_.facts.identity = {{"job", "jobs/a \"quoted\""}, {"note", "\xff is no UTF-8"}};
   }
 
   std::string path() const { return temp_.Path("checkpoint"); }
   absl::Status Write() {
-    return WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress);
+    return WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress)
+        .status();
   }
   // A refusal is CHECKPOINT_CORRUPT and names `file`.
   void ExpectCorrupt(const std::string& file, Verification verification) {
@@ -72,8 +81,9 @@ class CheckpointTest : public ::testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(file));
   }
   json Manifest() const { return json::parse(ReadFileOrDie(path() + "/manifest.json")); }
+  // With the checksum that its content wants: what is refused is refused for its content.
   void SetManifest(const json& manifest) {
-    WriteFileOrDie(path() + "/manifest.json", manifest.dump());
+    WriteFileOrDie(path() + "/manifest.json", testing::WithChecksum(manifest));
   }
   // Values that no narrower type holds.
   void Train() { InitializeWeights(directory_->spec(), 5, *store_, pool_); }
@@ -91,6 +101,14 @@ TEST_F(CheckpointTest, KeepsWeightsBitForBitAndWhereTheRunStood) {
   const SplitValue nan = Split(std::bit_cast<float>(0x7fc12345u));
   store_->block(BlockId{0}).hi[0] = nan.hi;
   store_->block(BlockId{0}).lo[0] = nan.lo;
+  for (const BlockLayout& block : directory_->layout().blocks) {
+    for (const Parameter& parameter : block.parameters) {
+      for (int64_t i = 0; i < parameter.size; ++i) {
+        store_->block(block.block).m[parameter.offset + i] = static_cast<float>(i) / 3;
+        store_->block(block.block).v[parameter.offset + i] = static_cast<float>(i) / 7;
+      }
+    }
+  }
   ASSERT_TRUE(Write().ok());
   const auto checkpoint = OpenCheckpoint(path(), Verification::kHashes);
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
@@ -98,17 +116,21 @@ TEST_F(CheckpointTest, KeepsWeightsBitForBitAndWhereTheRunStood) {
   EXPECT_EQ(info.step, 12);
   EXPECT_EQ(info.tokens, 34567);
   EXPECT_EQ(info.updates_applied, 11);
+  EXPECT_EQ(info.nonfinite_streak, 2);
   EXPECT_EQ(info.loss, 2.34375);
   EXPECT_EQ(info.code_version, "0.1.0");
-  EXPECT_EQ(info.fields.at("job"), "jobs/a \"quoted\"");
-  EXPECT_THAT(info.fields.at("note"), HasSubstr("is no UTF-8"));
+  EXPECT_EQ(info.facts.identity.at("job"), "jobs/a \"quoted\"");
+  EXPECT_THAT(info.facts.identity.at("note"), HasSubstr("is no UTF-8"));
 
   const auto loaded = MakeStore((*checkpoint)->layout());
-  ASSERT_TRUE(LoadCheckpointWeights(**checkpoint, *loaded, pool_, NoProgress).ok());
+  ASSERT_TRUE(LoadCheckpoint(**checkpoint, *loaded, pool_, NoProgress).ok());
   for (const BlockLayout& block : directory_->layout().blocks) {
     EXPECT_TRUE(std::ranges::equal(loaded->block(block.block).hi, store_->block(block.block).hi));
     EXPECT_TRUE(std::ranges::equal(loaded->block(block.block).lo, store_->block(block.block).lo));
+    EXPECT_TRUE(std::ranges::equal(loaded->block(block.block).m, store_->block(block.block).m));
+    EXPECT_TRUE(std::ranges::equal(loaded->block(block.block).v, store_->block(block.block).v));
   }
+  EXPECT_EQ(loaded->updates_applied, 11);
 }
 
 TEST_F(CheckpointTest, LossMayBeAbsentButNotNaN) {
@@ -195,19 +217,126 @@ TEST_F(CheckpointTest, EveryTruncatedFileIsFound) {
   }
 }
 
-TEST_F(CheckpointTest, EveryFlippedBitIsFoundByHash) {
+TEST_F(CheckpointTest, EveryFlippedBitIsFoundByThoseWhoReadIt) {
   ASSERT_TRUE(Write().ok());
+  const auto store = MakeStore(directory_->layout());
   for (const auto& [name, content] : ReadTree(path())) {
-    if (name == "manifest.json") continue;
     std::string damaged = content;
-    damaged.back() ^= 1;
+    damaged[damaged.size() - 3] ^= 1;
     WriteFileOrDie(path() + "/" + name, damaged);
     ExpectCorrupt(name, Verification::kHashes);
-    EXPECT_EQ(ReasonOf(ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress)),
-              reason::kCheckpointCorrupt);
+    const auto opened = OpenCheckpoint(path(), Verification::kSizes);
+    const absl::Status loaded = opened.ok() ? LoadCheckpoint(**opened, *store, pool_, NoProgress)
+                                            : absl::Status(opened.status());
+    EXPECT_EQ(ReasonOf(loaded), reason::kCheckpointCorrupt) << name;
+    EXPECT_THAT(std::string(loaded.message()), HasSubstr(name));
+    const bool moment = absl::StartsWith(name, "m-") || absl::StartsWith(name, "v-");
+    EXPECT_EQ(ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress).ok(), moment)
+        << name;
+    fs::remove_all(temp_.Path("out"));
     WriteFileOrDie(path() + "/" + name, content);
   }
-  EXPECT_FALSE(fs::exists(temp_.Path("out")));
+}
+
+TEST_F(CheckpointTest, ManifestThatWasEditedIsRefused) {
+  ASSERT_TRUE(Write().ok());
+  json manifest = Manifest();
+  manifest["step"] = 13;
+  WriteFileOrDie(path() + "/manifest.json", manifest.dump(1));
+  ExpectCorrupt("manifest_xxh3_64", Verification::kSizes);
+}
+
+TEST_F(CheckpointTest, VersionOneHasWeightsAlone) {
+  ASSERT_TRUE(Write().ok());
+  json manifest = Manifest();
+  manifest["format_version"] = 1;
+  for (const char* later : {"manifest_xxh3_64", "nonfinite_streak", "identity", "rounding"}) {
+    manifest.erase(later);
+  }
+  json files = json::array();
+  for (const json& file : manifest["files"]) {
+    const std::string name = file["name"];
+    if (name[0] == 'w' || name[0] == 's') files.push_back(file);
+  }
+  manifest["files"] = files;
+  WriteFileOrDie(path() + "/manifest.json", manifest.dump());
+  const auto opened = OpenCheckpoint(path(), Verification::kHashes);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_FALSE((*opened)->has_moments());
+  EXPECT_TRUE(ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress).ok());
+}
+
+TEST_F(CheckpointTest, HalfOfTheMomentsIsNoCheckpoint) {
+  ASSERT_TRUE(Write().ok());
+  json manifest = Manifest();
+  json files = json::array();
+  for (const json& file : manifest["files"]) {
+    if (file["name"].get<std::string>()[0] != 'v') files.push_back(file);
+  }
+  manifest["files"] = files;
+  SetManifest(manifest);
+  ExpectCorrupt("v-*", Verification::kSizes);
+}
+
+TEST_F(CheckpointTest, FullDiskIsNamedAndLeavesNothing) {
+  struct rlimit before {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  signal(SIGXFSZ, SIG_IGN);  // so that writing beyond the limit fails with EFBIG
+  const struct rlimit small = {.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = Write();
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  EXPECT_EQ(ReasonOf(status), reason::kDiskInsufficient) << status;
+  int left = 0;
+  for (const auto& entry : fs::directory_iterator(temp_.path())) {
+    left += entry.path().filename() != "model";
+  }
+  EXPECT_EQ(left, 0);
+}
+
+TEST_F(CheckpointTest, SaysHowManyBytesItHas) {
+  const absl::StatusOr<int64_t> bytes =
+      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress);
+  ASSERT_TRUE(bytes.ok());
+  int64_t found = 0;
+  for (const auto& [name, content] : ReadTree(path())) {
+    found += static_cast<int64_t>(content.size());
+  }
+  EXPECT_EQ(*bytes, found);
+}
+
+// A descriptor a file while one is open, and 1024 are usual.
+TEST_F(CheckpointTest, LargeModelsHaveLargeFilesNotManyFiles) {
+  json config = TinyConfig();
+  config["hidden_size"] = 16384;
+  config["intermediate_size"] = 53248;
+  config["num_attention_heads"] = 128;
+  config["num_key_value_heads"] = 8;
+  for (const int64_t layers : {2, 126, 400}) {
+    config["num_hidden_layers"] = layers;
+    const ModelLayout layout = MakeLayout(SpecOf(config));
+    const std::vector<WeightFile> files = CutForCheckpoint(layout);
+    EXPECT_LE(files.size(), 200u) << layout.parameter_count;
+    EXPECT_GE(files.size(), 8u);
+  }
+}
+
+TEST_F(CheckpointTest, ParentsOfADirectoryAreMadeToo) {
+  const std::string deep = temp_.Path("a/b/c");
+  ASSERT_TRUE(MakeDirectories(deep).ok());
+  EXPECT_TRUE(fs::is_directory(deep));
+  EXPECT_TRUE(MakeDirectories(deep).ok());
+  WriteFileOrDie(temp_.Path("file"), "");
+  EXPECT_EQ(ReasonOf(MakeDirectories(temp_.Path("file/below"))), reason::kIoError);
+}
+
+TEST_F(CheckpointTest, RoomIsAskedForBeforeAnythingIsWritten) {
+  auto staged = StagedDirectory::Create(path(), Existing::kRefuse);
+  ASSERT_TRUE(staged.ok());
+  EXPECT_TRUE(staged->CheckRoom(1).ok());
+  const absl::Status status = staged->CheckRoom(int64_t{1} << 62);
+  EXPECT_EQ(ReasonOf(status), reason::kDiskInsufficient);
+  EXPECT_EQ(MetadataOf(status)["needed_bytes"], absl::StrCat(int64_t{1} << 62));
 }
 
 TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
@@ -224,8 +353,14 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
   corrupt("/step", -1);
   corrupt("/tokens", 1.5);
   corrupt("/loss", "NaN");
-  corrupt("/fields", {1});
-  corrupt("/fields", {{"key", 1}});
+  corrupt("/identity", {1});
+  corrupt("/rounding", {{"key", 1}});
+  corrupt("/step", std::numeric_limits<int64_t>::max());
+  corrupt("/tokens", std::numeric_limits<int64_t>::max());
+  corrupt("/updates_applied", 13);
+  corrupt("/nonfinite_streak", -1);
+  corrupt("/nonfinite_streak", 13);
+  corrupt("/evaluation_due", 1);
   corrupt("/files", json::object());
   corrupt("/files", json::array());
   corrupt("/files/0", 1);
@@ -247,17 +382,18 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
 TEST_F(CheckpointTest, LaterFormatIsNamedAsSuch) {
   ASSERT_TRUE(Write().ok());
   json manifest = Manifest();
-  manifest["format_version"] = 2;
+  manifest["format_version"] = 3;
   SetManifest(manifest);
   const absl::Status status = OpenCheckpoint(path(), Verification::kSizes).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 2"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 3"));
 }
 
 TEST_F(CheckpointTest, CancelledWriteLeavesNothing) {
   const absl::Status status =
-      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_,
-                      [](int64_t, int64_t) { return absl::CancelledError("stop"); });
+      WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, [](int64_t, int64_t) {
+        return absl::CancelledError("stop");
+      }).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kCancelled);
   int left = 0;
   for (const auto& entry : fs::directory_iterator(temp_.path())) {

@@ -11,8 +11,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/check.h"
+#include "engine/train/file_writer.h"
 #include "engine/train/rooted_file.h"
 #include "engine/train/safetensors.h"
 #include "engine/train/safetensors_writer.h"
@@ -187,6 +189,15 @@ std::map<std::string, std::string> TensorsOf(const std::string& path) {
     }
   }
   return tensors;
+}
+
+std::string WithChecksum(nlohmann::json manifest) {
+  manifest.erase("manifest_xxh3_64");
+  const std::string text = manifest.dump(1);
+  StreamHash hash;
+  hash.Update(std::as_bytes(std::span(text)));
+  manifest["manifest_xxh3_64"] = absl::StrFormat("%016x", hash.Digest());
+  return manifest.dump();
 }
 
 std::unique_ptr<HostStore> MakeStore(const ModelLayout& layout) {

@@ -65,6 +65,9 @@ void WriteMadeFile(const std::string& directory, const MadeFile& file);
 // Name to "dtype shape bytes" of every tensor in all safetensors files of a directory.
 std::map<std::string, std::string> TensorsOf(const std::string& path);
 
+// The text of a checkpoint's manifest with the checksum that its content wants.
+std::string WithChecksum(nlohmann::json manifest);
+
 std::unique_ptr<HostStore> MakeStore(const ModelLayout& layout);
 
 }  // namespace penstock::testing

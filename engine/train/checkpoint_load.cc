@@ -1,0 +1,135 @@
+// Reading a checkpoint back into a store: each file is a task that is read once, front to back,
+// hashed on the way and put where it belongs.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "engine/base/check.h"
+#include "engine/base/status.h"
+#include "engine/memory/planes.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_manifest.h"
+#include "engine/train/import.h"
+
+namespace penstock {
+namespace {
+
+class FileLoader {
+ public:
+  FileLoader(HostStore& store, int workers, SharedProgress& progress)
+      : store_(store), index_(store.layout()), windows_(workers), progress_(progress) {}
+
+  absl::Status Load(const CheckpointFile& file, int worker) {
+    std::vector<float>& window = windows_[worker];
+    window.resize(kWindowElements);
+    StreamHash hash;
+    PENSTOCK_RETURN_IF_ERROR(HashHeader(file, window, hash));
+    for (const StoredTensor& tensor : file.tensors) {
+      const int64_t elements = tensor.bytes / static_cast<int64_t>(sizeof(float));
+      for (int64_t first = 0; first < elements; first += kWindowElements) {
+        if (progress_.failed()) return absl::CancelledError("another file failed");
+        const int64_t count = std::min(kWindowElements, elements - first);
+        PENSTOCK_RETURN_IF_ERROR(LoadWindow(file, tensor, first, count, window, hash));
+      }
+    }
+    const uint64_t found = hash.Digest();
+    if (found == file.xxh3) return absl::OkStatus();
+    return CheckpointCorrupt(
+        file.file.path(), absl::StrFormat("has XXH3-64 %016x; %016x is wanted", found, file.xxh3));
+  }
+
+ private:
+  absl::Status HashHeader(const CheckpointFile& file, std::span<float> window, StreamHash& hash) {
+    const std::span<std::byte> bytes = std::as_writable_bytes(window);
+    const int64_t end = file.tensors.empty() ? file.file.size() : file.tensors.front().begin;
+    for (int64_t at = 0; at < end;) {
+      const int64_t count = std::min(static_cast<int64_t>(bytes.size()), end - at);
+      PENSTOCK_RETURN_IF_ERROR(file.file.ReadAt(at, bytes.first(count)));
+      hash.Update(bytes.first(count));
+      at += count;
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status LoadWindow(const CheckpointFile& file, const StoredTensor& tensor, int64_t first,
+                          int64_t count, std::span<float> window, StreamHash& hash) {
+    const ParameterIndex::Place* place = index_.Find(tensor.name);
+    PENSTOCK_CHECK(place != nullptr && first + count <= place->parameter->size, tensor.name);
+    BlockStore& block = store_.block(place->block);
+    const int64_t begin = place->parameter->offset + first;
+    std::span<float> values = window.first(count);
+    if (file.plane == CheckpointPlane::kFirstMoment) values = block.m.subspan(begin, count);
+    if (file.plane == CheckpointPlane::kSecondMoment) values = block.v.subspan(begin, count);
+    const int64_t offset = tensor.begin + first * static_cast<int64_t>(sizeof(float));
+    PENSTOCK_RETURN_IF_ERROR(file.file.ReadAt(offset, std::as_writable_bytes(values)));
+    const int64_t bytes = static_cast<int64_t>(values.size_bytes());
+    file.file.Forget(offset, bytes);
+    hash.Update(std::as_bytes(values));
+    if (file.plane == CheckpointPlane::kWeights) {
+      SplitPlanes(values.data(), count, block.hi.data() + begin, block.lo.data() + begin);
+    }
+    progress_.Finish(absl::OkStatus(), bytes);
+    return absl::OkStatus();
+  }
+
+  HostStore& store_;
+  const ParameterIndex index_;
+  std::vector<std::vector<float>> windows_;  // by worker
+  SharedProgress& progress_;
+};
+
+// What a manifest says of the run does not prove what its files hold.
+absl::Status CheckSameModel(const Checkpoint& checkpoint, const ModelLayout& wanted) {
+  const auto mismatch = [&](const std::string& problem) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
+                 absl::StrCat(checkpoint.path(), " is of another model: ", problem,
+                              "; use a checkpoint of this job"),
+                 {{"checkpoint", checkpoint.path()}});
+  };
+  const ParameterIndex index(wanted);
+  int64_t found = 0;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (file.plane != CheckpointPlane::kWeights) continue;
+    for (const StoredTensor& tensor : file.tensors) {
+      const ParameterIndex::Place* place = index.Find(tensor.name);
+      if (place == nullptr || place->parameter->name != tensor.name ||
+          place->parameter->shape != tensor.shape) {
+        return mismatch(absl::StrCat("this job's has no ", tensor.name, " [",
+                                     absl::StrJoin(tensor.shape, ", "), "]"));
+      }
+      found += tensor.bytes / static_cast<int64_t>(sizeof(float));
+    }
+  }
+  if (found == wanted.parameter_count) return absl::OkStatus();
+  return mismatch(
+      absl::StrCat("it has ", found, " parameters; ", wanted.parameter_count, " are wanted"));
+}
+
+}  // namespace
+
+absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
+                            ProgressFunction progress) {
+  PENSTOCK_RETURN_IF_ERROR(CheckSameModel(checkpoint, store.layout()));
+  const bool moments = checkpoint.has_moments() && store.has_moments();
+  std::vector<const CheckpointFile*> files;
+  int64_t bytes = 0;
+  for (const CheckpointFile& file : checkpoint.files()) {
+    if (file.plane != CheckpointPlane::kWeights && !moments) continue;
+    files.push_back(&file);
+    for (const StoredTensor& tensor : file.tensors) bytes += tensor.bytes;
+  }
+  SharedProgress shared(bytes, progress);
+  FileLoader loader(store, pool.size(), shared);
+  pool.ParallelFor(static_cast<int64_t>(files.size()), [&](int64_t task, int worker) {
+    if (shared.failed()) return;
+    const absl::Status loaded = loader.Load(*files[task], worker);
+    if (!loaded.ok()) shared.Finish(loaded, 0);
+  });
+  if (moments && shared.status().ok()) {
+    store.updates_applied = checkpoint.info().updates_applied;
+  }
+  return shared.status();
+}
+
+}  // namespace penstock

@@ -1,0 +1,74 @@
+// The checkpoints of one job: {directory}/{step}, each complete (checkpoint.h). Keeps the newest,
+// finds the one to go on from.
+//
+//   .{step}.staging-*    being written; one left by a killed process is removed by the next Open
+//   .removed-{step}      on its way out; likewise
+//   .export-begun        NoteExportBegun
+//   .unusable-{step}     set aside by LoadNewest: kept for people to look at
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/train/checkpoint.h"
+
+namespace penstock {
+
+// Thread-compatible. One instance a directory at a time: the job's lock sees to it.
+class JobCheckpoints {
+ public:
+  struct Events {
+    std::function<void(const std::string& line)> log;
+    std::function<void(int64_t step)> removed;
+  };
+
+  // Looks at what is there; the directory need not exist. Unavailable / IO_ERROR if it cannot be
+  // listed: a run must not start from step 0 because its checkpoints cannot be seen.
+  static absl::StatusOr<JobCheckpoints> Open(std::string directory, int64_t keep_last,
+                                             Events events);
+
+  // Fills the store from the newest checkpoint that can be used and gives its info; nothing if
+  // there is none. Those after it are set aside with the reason in the log.
+  // An error, with every checkpoint left where it is: CHECKPOINT_MISMATCH if the newest intact one
+  // is of another run, Unimplemented if a later version wrote it, IO_ERROR if none is intact and
+  // for one of them nobody knows, since it could not be read.
+  // When this gives nothing, or an error, the store may hold some of a damaged one.
+  absl::StatusOr<std::optional<CheckpointInfo>> LoadNewest(const RunFacts& facts, HostStore& store,
+                                                           ThreadPool& pool,
+                                                           ProgressFunction progress);
+
+  bool any() const { return !steps_.empty(); }
+  bool Has(int64_t step) const { return steps_.contains(step); }
+  std::string PathOf(int64_t step) const;
+
+  // Writes {directory}/{info.step} and gives its bytes. After an error what was there is there
+  // still. REQUIRES: !Has(info.step).
+  absl::StatusOr<int64_t> Save(const HostStore& store, const ExportSource& source,
+                               const CheckpointInfo& info, ThreadPool& pool,
+                               ProgressFunction progress);
+  // Removes all but the newest keep_last.
+  void Prune();
+
+  // A note in the directory that the job has begun to export to a place where nothing was. Best
+  // effort: without it an attempt after the export finds the place taken.
+  void NoteExportBegun() const;
+  bool ExportBegun() const;
+
+ private:
+  JobCheckpoints(std::string directory, int64_t keep_last, Events events, std::set<int64_t> steps);
+  absl::StatusOr<CheckpointInfo> Load(int64_t step, const RunFacts& facts, HostStore& store,
+                                      ThreadPool& pool, ProgressFunction progress) const;
+  void SetAside(int64_t step, const absl::Status& why);
+
+  const std::string directory_;
+  const int64_t keep_last_;
+  const Events events_;
+  std::set<int64_t> steps_;
+};
+
+}  // namespace penstock

@@ -1,0 +1,28 @@
+// What decides the bits of a run, as text: kept in each checkpoint, compared before one is used.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/data/dataset.h"
+#include "engine/engine.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/model_input.h"
+#include "engine/train/training_plan.h"
+
+namespace penstock {
+
+// The data counts by its content after tokenizing, splitting and masking, so files may move and
+// caches be built again. Reads all of it.
+RunFacts MakeRunFacts(const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan,
+                      const Dataset& train);
+
+// FailedPrecondition / CHECKPOINT_MISMATCH naming the first fact in which the checkpoint at `path`
+// is of another run, with both values.
+absl::Status CheckSameRun(const RunFacts& saved, const RunFacts& current, const std::string& path);
+
+// "batch.micro_batch_tokens: 512, now 256" of each fact that changes rounding.
+std::vector<std::string> RoundingChanges(const RunFacts& saved, const RunFacts& current);
+
+}  // namespace penstock

@@ -1,0 +1,427 @@
+// A run that stops, in whatever way, and goes on ends with the bytes of one that did not.
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
+#include "engine/engine.h"
+#include "engine/memory/host_store.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/job_checkpoints.h"
+#include "engine/train/model_input.h"
+#include "engine/train/train_with_plan.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/train/train_testing.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ByteModelConfig;
+using ::testing::Contains;
+using testing::DeferringAndPlacing;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::ReadFileOrDie;
+using testing::ReadTree;
+using testing::RecordingObserver;
+using testing::SomeText;
+using testing::TempDir;
+using testing::TinyTrainConfig;
+using testing::UntiedModel;
+using testing::UsePolicy;
+using testing::WithChecksum;
+using testing::WriteFileOrDie;
+
+class ResumeTest : public ::testing::Test {
+ protected:
+  // Two epochs with a smaller last step each, two micro-batches a step, evaluation after every
+  // second one.
+  TrainConfig Config(const std::string& run) {
+    if (!fs::exists(dir_.Path("data.txt"))) WriteFileOrDie(dir_.Path("data.txt"), SomeText(300));
+    TrainConfig config = TinyTrainConfig(dir_.Path(run), dir_.Path("data.txt"));
+    config.evaluation = {.validation_fraction = 0.3, .every_steps = 2};
+    config.schedule = {.warmup_steps = 2, .max_steps = 0, .epochs = 2};
+    config.optimizer.weight_decay = 0.1;
+    return config;
+  }
+
+  RecordingObserver MustTrain(const TrainConfig& config, int64_t stop_after = INT64_MAX) {
+    RecordingObserver observer;
+    observer.stop_after = stop_after;
+    const auto summary = Train(config, observer);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return observer;
+  }
+
+  static RunFacts FactsOf(const std::string& checkpoint) {
+    return (*OpenCheckpoint(checkpoint, Verification::kSizes))->info().facts;
+  }
+
+  static std::string Checkpoint(const TrainConfig& config, int64_t step) {
+    return absl::StrCat(config.checkpoint_directory, "/", step);
+  }
+
+  TempDir dir_;
+};
+
+void ExpectSameSteps(const std::vector<StepRecord>& whole, const std::vector<StepRecord>& rest,
+                     int64_t from) {
+  ASSERT_EQ(rest.size(), whole.size() - from);
+  for (size_t i = 0; i < rest.size(); ++i) {
+    const StepRecord& wanted = whole[from + i];
+    EXPECT_EQ(rest[i].step, wanted.step);
+    EXPECT_EQ(rest[i].epoch, wanted.epoch);
+    EXPECT_EQ(rest[i].loss, wanted.loss) << "step " << wanted.step;
+    EXPECT_EQ(rest[i].grad_norm, wanted.grad_norm);
+    EXPECT_EQ(rest[i].learning_rate, wanted.learning_rate);
+    EXPECT_EQ(rest[i].labelled_tokens, wanted.labelled_tokens);
+  }
+}
+
+using Evaluations = std::vector<std::pair<int64_t, double>>;  // step and loss
+
+Evaluations EvaluationsOf(const RecordingObserver& run) {
+  Evaluations evaluations;
+  for (const EvaluationRecord& record : run.evaluations) {
+    evaluations.emplace_back(record.step, record.loss);
+  }
+  return evaluations;
+}
+
+Evaluations Join(Evaluations before, const Evaluations& after) {
+  before.insert(before.end(), after.begin(), after.end());
+  return before;
+}
+
+TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
+  const TrainConfig whole = Config("whole");
+  const RecordingObserver uninterrupted = MustTrain(whole);
+  const int64_t total = uninterrupted.total_steps;
+  ASSERT_GE(total, 7);
+  const auto wanted = ReadTree(Checkpoint(whole, total));
+  for (int64_t k = 1; k < total; ++k) {
+    SCOPED_TRACE(k);
+    TrainConfig config = Config(absl::StrCat("run", k));
+    const RecordingObserver first = MustTrain(config, k);
+    EXPECT_THAT(first.saved, ElementsAre(k));
+    config.compute_threads = 2;                   // other threads
+    config.batch.save_level = SaveLevel::kInput;  // and another plan
+    const RecordingObserver rest = MustTrain(config);
+    ASSERT_EQ(rest.resumed.size(), 1u);
+    EXPECT_EQ(rest.resumed[0].step, k);
+    ExpectSameSteps(uninterrupted.steps, rest.steps, k);
+    EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
+    // Weights, moments, counters and the manifest itself.
+    EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == wanted);
+  }
+}
+
+// Evaluation, two micro-batches a step, an epoch and most of the next; where state lies and when it
+// is updated differs before and after.
+TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunWhateverThePolicies) {
+  constexpr int64_t kSteps = 40;
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig config = Config(run);
+    config.model = ModelFromConfig{UntiedModel().dump()};
+    config.data.source.paths = {dir_.Path("longer.txt")};
+    config.evaluation.every_steps = 3;
+    config.schedule = {.warmup_steps = 25, .max_steps = kSteps};
+    config.optimizer.weight_decay = 0.1;
+    return config;
+  };
+  WriteFileOrDie(dir_.Path("longer.txt"), SomeText(1500));
+  const TrainConfig whole = config_of("whole");
+  const RecordingObserver uninterrupted = MustTrain(whole);
+  ASSERT_EQ(uninterrupted.steps.back().epoch, 1) << "counted from 0";
+  const auto wanted = ReadTree(Checkpoint(whole, kSteps));
+  const std::vector<Policy> policies = DeferringAndPlacing();
+  for (int64_t k = 1; k < kSteps; ++k) {
+    SCOPED_TRACE(k);
+    const TrainConfig config = config_of(absl::StrCat("run", k));
+    const auto train = [&](const Policy& policy, int64_t stop_after) {
+      RecordingObserver observer;
+      observer.stop_after = stop_after;
+      const auto summary = TrainWithPlan(
+          config,
+          [&](const ModelInput& model, TrainingPlan& plan) { UsePolicy(policy, model, plan); },
+          observer);
+      EXPECT_TRUE(summary.ok()) << summary.status();
+      return observer;
+    };
+    // Every pair of policies comes up.
+    const RecordingObserver first = train(policies[k % policies.size()], k);
+    const RecordingObserver rest =
+        train(policies[k / policies.size() % policies.size()], INT64_MAX);
+    ExpectSameSteps(uninterrupted.steps, rest.steps, k);
+    EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
+    EXPECT_TRUE(ReadTree(Checkpoint(config, kSteps)) == wanted);
+  }
+}
+
+TEST_F(ResumeTest, UntiedModelsAndManyStopsToo) {
+  nlohmann::json model = ByteModelConfig();
+  model["tie_word_embeddings"] = false;
+  model["num_hidden_layers"] = 3;
+  TrainConfig whole = Config("whole");
+  whole.model = ModelFromConfig{model.dump()};
+  const int64_t total = MustTrain(whole).total_steps;
+  TrainConfig config = Config("stops");
+  config.model = whole.model;
+  for (int64_t k = 1; k < total; ++k) MustTrain(config, 1);
+  MustTrain(config);
+  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+}
+
+TEST_F(ResumeTest, FinishedRunIsNotRunAgain) {
+  const TrainConfig config = Config("run");
+  const int64_t total = MustTrain(config).total_steps;
+  const RecordingObserver again = MustTrain(config);
+  EXPECT_THAT(again.steps, IsEmpty());
+  EXPECT_THAT(again.saved, IsEmpty());
+  EXPECT_EQ(again.resumed[0].step, total);
+}
+
+TEST_F(ResumeTest, DamagedCheckpointIsSetAsideAndTheOneBeforeUsed) {
+  const TrainConfig whole = Config("whole");
+  const int64_t total = MustTrain(whole).total_steps;
+  for (const char* name : {"weights-00001.safetensors", "v-00001.safetensors", "manifest.json"}) {
+    TrainConfig config = Config(absl::StrCat("damaged ", name));
+    config.checkpoint_every_steps = 2;
+    config.keep_last_checkpoints = 5;
+    MustTrain(config, 4);
+    const std::string file = absl::StrCat(Checkpoint(config, 4), "/", name);
+    std::string bytes = ReadFileOrDie(file);
+    bytes[bytes.size() - 3] ^= 4;
+    WriteFileOrDie(file, bytes);
+    const RecordingObserver rest = MustTrain(config);
+    ASSERT_EQ(rest.resumed.size(), 1u) << name;
+    EXPECT_EQ(rest.resumed[0].step, 2);
+    EXPECT_THAT(rest.removed, ElementsAre(4));
+    EXPECT_THAT(rest.log, HasSubstr(name));
+    EXPECT_TRUE(fs::exists(config.checkpoint_directory + "/.unusable-4/manifest.json"));
+    EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+  }
+}
+
+TEST_F(ResumeTest, WithoutAnIntactCheckpointTheRunStartsAgain) {
+  const TrainConfig whole = Config("whole");
+  const int64_t total = MustTrain(whole).total_steps;
+  const TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  fs::resize_file(Checkpoint(config, 3) + "/m-00001.safetensors", 100);
+  const RecordingObserver again = MustTrain(config);
+  EXPECT_THAT(again.resumed, IsEmpty());
+  EXPECT_EQ(again.steps.front().step, 1);
+  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+}
+
+TEST_F(ResumeTest, CheckpointOfAnotherRunIsRefusedAndKept) {
+  struct Change {
+    const char* name;
+    std::function<void(TrainConfig&)> apply;
+  };
+  const Change changes[] = {
+      {"seed", [](TrainConfig& c) { c.seed = 9; }},
+      {"optimizer.learning_rate", [](TrainConfig& c) { c.optimizer.learning_rate = 0.02; }},
+      {"schedule.epochs", [](TrainConfig& c) { c.schedule.epochs = 3; }},
+      {"config.json",
+       [](TrainConfig& c) {
+         nlohmann::json model = ByteModelConfig();
+         model["rope_theta"] = 20000.0;
+         c.model = ModelFromConfig{model.dump()};
+       }},
+      {"training data", [](TrainConfig& c) { c.evaluation.validation_fraction = 0.5; }},
+      {"training data", [this](TrainConfig& c) {
+         WriteFileOrDie(dir_.Path("other.txt"), SomeText(299) + "x");
+         c.data.source.paths = {dir_.Path("other.txt")};
+       }}};
+  TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  const auto before = ReadTree(config.checkpoint_directory);
+  for (const Change& change : changes) {
+    TrainConfig changed = config;
+    change.apply(changed);
+    RecordingObserver observer;
+    const absl::Status status = Train(changed, observer).status();
+    EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch) << change.name << ": " << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr(change.name));
+    EXPECT_THAT(observer.steps, IsEmpty());
+    EXPECT_TRUE(ReadTree(config.checkpoint_directory) == before);
+  }
+  // The same text elsewhere is the same data.
+  fs::copy_file(dir_.Path("data.txt"), dir_.Path("copy.txt"));
+  config.data.source.paths = {dir_.Path("copy.txt")};
+  EXPECT_EQ(MustTrain(config).resumed.size(), 1u);
+}
+
+// Its own text says that it is this run's, its files are another model's.
+TEST_F(ResumeTest, CheckpointThatLiesAboutItsModelIsRefused) {
+  TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  TrainConfig wider = Config("wider");
+  nlohmann::json model = ByteModelConfig();
+  model["intermediate_size"] = 64;
+  wider.model = ModelFromConfig{model.dump()};
+  MustTrain(wider, 3);
+  const std::string manifest = Checkpoint(wider, 3) + "/manifest.json";
+  nlohmann::json forged = nlohmann::json::parse(ReadFileOrDie(manifest));
+  forged["identity"] =
+      nlohmann::json::parse(ReadFileOrDie(Checkpoint(config, 3) + "/manifest.json"))["identity"];
+  WriteFileOrDie(manifest, WithChecksum(forged));
+  fs::remove_all(Checkpoint(config, 3));
+  fs::rename(Checkpoint(wider, 3), Checkpoint(config, 3));
+  RecordingObserver observer;
+  const absl::Status status = Train(config, observer).status();
+  EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another model"));
+}
+
+TEST_F(ResumeTest, CheckpointsThatCannotBeSeenAreNotTakenForNone) {
+  TrainConfig config = Config("run");
+  fs::create_directories(fs::path(config.checkpoint_directory).parent_path());
+  fs::create_symlink("checkpoints", config.checkpoint_directory);  // ELOOP
+  RecordingObserver observer;
+  const absl::Status status = Train(config, observer).status();
+  EXPECT_EQ(ReasonOf(status), reason::kIoError) << status;
+  EXPECT_THAT(observer.steps, IsEmpty());
+}
+
+// A process that lacks descriptors cannot judge a checkpoint: none is set aside, nor is an older
+// one used.
+TEST_F(ResumeTest, ShortageOfDescriptorsCondemnsNoCheckpoint) {
+  TrainConfig config = Config("run");
+  config.checkpoint_every_steps = 2;
+  MustTrain(config, 4);
+  const auto before = ReadTree(config.checkpoint_directory);
+  const auto model = OpenModelInput(config);
+  ASSERT_TRUE(model.ok());
+  const auto store =
+      *HostStore::Create(model->layout, OptimizerState::kFloat32, GradientPlane::kNone);
+  ThreadPool pool(1);
+  const RunFacts facts = FactsOf(Checkpoint(config, 4));
+  const auto load = [&]() -> absl::StatusOr<std::optional<CheckpointInfo>> {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        JobCheckpoints checkpoints,
+        JobCheckpoints::Open(config.checkpoint_directory, 2, {[](const std::string&) {}, {}}));
+    return checkpoints.LoadNewest(facts, *store, pool, testing::NoProgress);
+  };
+  rlimit limit{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlim_t usual = limit.rlim_cur;
+  const int lowest = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ASSERT_GE(lowest, 0);
+  close(lowest);
+  int failures = 0;
+  for (rlim_t descriptors = 0;; ++descriptors) {
+    limit.rlim_cur = static_cast<rlim_t>(lowest) + descriptors;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    const auto loaded = load();
+    limit.rlim_cur = usual;
+    ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+    EXPECT_TRUE(ReadTree(config.checkpoint_directory) == before) << descriptors;
+    if (loaded.ok()) {
+      ASSERT_TRUE(loaded->has_value());
+      EXPECT_EQ((*loaded)->step, 4);
+      break;
+    }
+    EXPECT_EQ(ReasonOf(loaded.status()), reason::kIoError) << loaded.status();
+    ++failures;
+  }
+  EXPECT_GE(failures, 4) << "directory, manifest, source and three planes need one each";
+}
+
+TEST_F(ResumeTest, OtherRoundingIsSaidInTheLog) {
+  TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  config.batch.micro_batch_tokens = 16;
+  const RecordingObserver rest = MustTrain(config);
+  EXPECT_EQ(rest.resumed.size(), 1u);
+  EXPECT_THAT(rest.log, HasSubstr("batch.micro_batch_tokens: 32, now 16"));
+}
+
+TEST_F(ResumeTest, WhatKilledProcessesLeftIsRemoved) {
+  const TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  for (const char* left : {"/.5.staging-00000000deadbeef", "/.removed-1"}) {
+    fs::create_directories(config.checkpoint_directory + left);
+    WriteFileOrDie(config.checkpoint_directory + left + "/weights-00001.safetensors", "half");
+  }
+  EXPECT_EQ(MustTrain(config).resumed.size(), 1u);
+  for (const auto& entry : fs::directory_iterator(config.checkpoint_directory)) {
+    EXPECT_NE(entry.path().filename().string()[0], '.') << entry.path();
+  }
+}
+
+TEST_F(ResumeTest, CheckpointsThatCannotBeWrittenFailTheRunOnlyIfItsWorkWouldBeLost) {
+  // A file in place of the directory: no checkpoint can be written.
+  TrainConfig config = Config("run");
+  config.checkpoint_every_steps = 2;
+  fs::create_directories(fs::path(config.checkpoint_directory).parent_path());
+  WriteFileOrDie(config.checkpoint_directory, "in the way");
+  RecordingObserver lost;
+  const absl::Status status = Train(config, lost).status();
+  EXPECT_EQ(ReasonOf(status), reason::kIoError) << status;
+  EXPECT_EQ(static_cast<int64_t>(lost.steps.size()), lost.total_steps) << "it trained to its end";
+  EXPECT_GE(lost.failed.size(), 3u);
+  EXPECT_EQ(lost.failed[0].first, 2);
+
+  RecordingObserver stopped;
+  stopped.stop_after = 3;
+  EXPECT_EQ(ReasonOf(Train(config, stopped).status()), reason::kIoError);
+
+  config.output_directory = dir_.Path("out");
+  RecordingObserver exported;
+  const auto summary = Train(config, exported);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->output_directory, config.output_directory);
+  EXPECT_TRUE(fs::exists(dir_.Path("out/model.safetensors")));
+}
+
+TEST_F(ResumeTest, AnExportThatOutlivedItsAttemptIsTaken) {
+  TrainConfig config = Config("run");
+  config.output_directory = dir_.Path("out");
+  MustTrain(config);
+  const auto before = ReadTree(config.output_directory);
+  RecordingObserver again;
+  const auto summary = Train(config, again);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->output_directory, config.output_directory);
+  EXPECT_TRUE(ReadTree(config.output_directory) == before);
+  // What somebody else put there is not taken for it.
+  TrainConfig other = Config("other");
+  other.output_directory = dir_.Path("theirs");
+  fs::create_directory(other.output_directory);
+  RecordingObserver refused;
+  EXPECT_EQ(ReasonOf(Train(other, refused).status()), reason::kOutputExists);
+  EXPECT_EQ(ReasonOf(Train(other, refused).status()), reason::kOutputExists);
+}
+
+// The second step takes longer than the time between checkpoints.
+class SlowSecondStep : public RecordingObserver {
+ public:
+  void OnStep(const StepRecord& record) override {
+    RecordingObserver::OnStep(record);
+    if (record.step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+  }
+};
+
+TEST_F(ResumeTest, CheckpointsMayGoByTime) {
+  TrainConfig config = Config("run");
+  config.checkpoint_every_seconds = 1;
+  SlowSecondStep observer;
+  ASSERT_TRUE(Train(config, observer).ok());
+  EXPECT_THAT(observer.saved, Contains(2));
+}
+
+}  // namespace
+}  // namespace penstock
