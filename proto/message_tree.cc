@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "nlohmann/json.hpp"
 #include "yaml-cpp/eventhandler.h"
 #include "yaml-cpp/exceptions.h"
@@ -283,28 +284,11 @@ absl::StatusOr<MessageTree> ParseJson(absl::string_view text, absl::string_view 
   return std::move(builder).Take();
 }
 
-// Length of the well-formed UTF-8 sequence at the head of `text`; 0 if there is none.
-size_t Utf8SequenceLength(absl::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char lead = byte(0);
-  if (lead < 0x80) return 1;
-  const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xC0) != 0x80) return 0;
-  }
-  const unsigned char second = byte(1);
-  const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-  const bool surrogate = lead == 0xED && second > 0x9F;
-  const bool too_large = lead == 0xF4 && second > 0x8F;
-  return overlong || surrogate || too_large ? 0 : length;
-}
-
 // Refuses what no text file holds: a binary file is better named than parsed.
 absl::Status CheckIsText(absl::string_view text, absl::string_view origin) {
   int64_t line = 1;
   for (size_t at = 0; at < text.size();) {
-    const size_t length = Utf8SequenceLength(text.substr(at));
+    const size_t length = Utf8SequenceLength({text.data() + at, text.size() - at});
     if (length == 0) return Refused(origin, line, "not UTF-8 text");
     const char c = text[at];
     if (absl::ascii_iscntrl(c) && c != '\n' && c != '\r' && c != '\t') {

@@ -25,8 +25,17 @@ struct ForeignFormat {
   const char* remedy;
 };
 
+constexpr const char* kFromParquet =
+    "convert it to lines of JSON: python3 -c \"import sys, pandas; "
+    "pandas.read_parquet(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True, "
+    "force_ascii=False)\" in.parquet out.jsonl";
+constexpr const char* kFromArrow =
+    "convert it to lines of JSON: python3 -c \"import sys, pandas; "
+    "pandas.read_feather(sys.argv[1]).to_json(sys.argv[2], orient='records', lines=True, "
+    "force_ascii=False)\" in.arrow out.jsonl";
+
 // Only signatures that no text starts with, or that are never meant to be trained on.
-constexpr std::array<ForeignFormat, 9> kForeignFormats = {{
+constexpr std::array<ForeignFormat, 10> kForeignFormats = {{
     {"\x1f\x8b", "gzip", "decompress it with gunzip"},
     {"\x28\xb5\x2f\xfd", "Zstandard", "decompress it with unzstd"},
     {"\xfd"
@@ -34,7 +43,8 @@ constexpr std::array<ForeignFormat, 9> kForeignFormats = {{
      "xz", "decompress it with unxz"},
     {"BZh91AY&SY", "bzip2", "decompress it with bunzip2"},
     {"PK\x03\x04", "zip", "unpack it"},
-    {"PAR1\x15", "Parquet", "convert it to lines of JSON"},
+    {"PAR1", "Parquet", kFromParquet},
+    {"ARROW1", "Arrow (Feather)", kFromArrow},
     {"\xff\xfe", "UTF-16 (little-endian) text", "convert it with iconv -f UTF-16 -t UTF-8"},
     {"\xfe\xff", "UTF-16 (big-endian) text", "convert it with iconv -f UTF-16 -t UTF-8"},
     {"version https://git-lfs.github.com/spec/", "Git LFS pointer",

@@ -35,6 +35,8 @@ class InputFile {
   // were at Open().
   absl::StatusOr<int64_t> Read(std::span<char> buffer);
 
+  // The first bytes, byte-order mark left out. REQUIRES: nothing was read yet.
+  std::string_view head() const { return head_; }
   const std::string& path() const { return path_; }
   int64_t size() const { return size_; }  // when opened
   // Of the bytes read so far.

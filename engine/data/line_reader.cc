@@ -1,5 +1,7 @@
 #include "engine/data/line_reader.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -13,9 +15,10 @@ absl::StatusOr<bool> LineReader::FillMore() {
   buffer_.erase(0, begin_);
   begin_ = 0;
   const size_t filled = buffer_.size();
-  buffer_.resize(filled + kReadBytes);
+  const int64_t room = std::clamp<int64_t>(file_.size(), 1, kReadBytes);
+  buffer_.resize(filled + static_cast<size_t>(room));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t got,
-                            file_.Read(std::span(buffer_.data() + filled, kReadBytes)));
+                            file_.Read(std::span(buffer_.data() + filled, room)));
   buffer_.resize(filled + static_cast<size_t>(got));
   return got > 0;
 }

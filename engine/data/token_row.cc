@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t kIgnored = -100;
 constexpr int64_t kMaxId = std::numeric_limits<int32_t>::max();
 
-class RowParser {
+class TokenRowParser {
  public:
-  RowParser(std::string_view text, TokenRow& row) : text_(text), row_(row) {}
+  TokenRowParser(std::string_view text, TokenRow& row) : text_(text), row_(row) {}
 
   std::optional<RowError> Parse() {
     row_.ids.clear();
@@ -197,7 +197,7 @@ class RowParser {
 }  // namespace
 
 std::optional<RowError> ParseTokenRow(std::string_view line, TokenRow& row) {
-  return RowParser(line, row).Parse();
+  return TokenRowParser(line, row).Parse();
 }
 
 bool BeginsJsonArrayOfRows(std::string_view line) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/data/row_error.h"
+
 namespace penstock {
 
 // A row of a file of token ids. `trained` has 0 for an id that is context only, 1 for one to
@@ -13,11 +15,6 @@ namespace penstock {
 struct TokenRow {
   std::vector<int32_t> ids;
   std::vector<uint8_t> trained;
-};
-
-struct RowError {
-  int64_t column = 0;  // in bytes, the first is 1
-  std::string message;
 };
 
 // Parses one line: {"ids": [...]}, {"ids": [...], "labels": [...]} or [...]. Ids are integers

@@ -1,5 +1,7 @@
 #include "engine/model/strict_json.h"
 
+#include <cstddef>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,12 +19,21 @@ using nlohmann::json;
 
 // Builds the value and stops at the first thing that is refused. The member names are those
 // that nlohmann's SAX interface asks for.
-class StrictBuilder : public json::json_sax_t {
+template <typename Json>
+class StrictBuilder : public Json::json_sax_t {
  public:
-  explicit StrictBuilder(int max_depth) : max_depth_(max_depth) {}
+  using typename Json::json_sax_t::binary_t;
+  using typename Json::json_sax_t::number_float_t;
+  using typename Json::json_sax_t::number_integer_t;
+  using typename Json::json_sax_t::number_unsigned_t;
+  using typename Json::json_sax_t::string_t;
 
-  json& root() { return root_; }
-  const std::string& problem() const { return problem_; }
+  // `offset` is where the parser is.
+  StrictBuilder(const JsonLimits& limits, const int64_t* offset)
+      : limits_(limits), offset_(offset) {}
+
+  Json& root() { return root_; }
+  const JsonProblem& problem() const { return problem_; }
 
   bool null() override { return Add(nullptr); }
   bool boolean(bool value) override { return Add(value); }
@@ -32,14 +43,17 @@ class StrictBuilder : public json::json_sax_t {
   bool string(string_t& value) override { return Add(std::move(value)); }
   bool binary(binary_t&) override { return Refuse("binary value"); }
 
-  bool start_object(std::size_t) override { return Push(json::object()); }
-  bool start_array(std::size_t) override { return Push(json::array()); }
+  bool start_object(std::size_t) override { return Push(Json::object()); }
+  bool start_array(std::size_t) override { return Push(Json::array()); }
   bool end_object() override { return Pop(); }
   bool end_array() override { return Pop(); }
 
   bool key(string_t& name) override {
     if (open_.back()->contains(name)) {
       return Refuse(absl::StrCat("key \"", name.substr(0, 100), "\" appears twice"));
+    }
+    if (static_cast<int64_t>(open_.back()->size()) >= limits_.max_object_keys) {
+      return Refuse(absl::StrCat("more than ", limits_.max_object_keys, " keys in one object"));
     }
     key_ = std::move(name);
     return true;
@@ -50,22 +64,28 @@ class StrictBuilder : public json::json_sax_t {
     // "[json.exception.parse_error.101] parse error at line 1, column 2: what": keep "what".
     std::string what = error.what();
     if (const size_t cut = what.find(": "); cut != std::string::npos) what.erase(0, cut + 2);
-    return Refuse(absl::StrCat("at byte ", position, ": ", what.substr(0, 200)));
+    return RefuseAt(static_cast<int64_t>(position) - 1, what.substr(0, 200));
   }
 
  private:
-  json* Place(json value) {
+  Json* Place(Json value) {
     if (open_.empty()) return &(root_ = std::move(value));
     if (open_.back()->is_array()) return &open_.back()->emplace_back(std::move(value));
     return &((*open_.back())[key_] = std::move(value));
   }
-  bool Add(json value) {
+  bool Add(Json value) {
+    if (++values_ > limits_.max_values) {
+      return Refuse(absl::StrCat("more than ", limits_.max_values, " values"));
+    }
     Place(std::move(value));
     return true;
   }
-  bool Push(json value) {
-    if (static_cast<int>(open_.size()) >= max_depth_) {
-      return Refuse(absl::StrCat("nested deeper than ", max_depth_, " levels"));
+  bool Push(Json value) {
+    if (static_cast<int>(open_.size()) >= limits_.max_depth) {
+      return Refuse(absl::StrCat("nested deeper than ", limits_.max_depth, " levels"));
+    }
+    if (++values_ > limits_.max_values) {
+      return Refuse(absl::StrCat("more than ", limits_.max_values, " values"));
     }
     open_.push_back(Place(std::move(value)));
     return true;
@@ -74,17 +94,59 @@ class StrictBuilder : public json::json_sax_t {
     open_.pop_back();
     return true;
   }
-  bool Refuse(std::string problem) {
-    if (problem_.empty()) problem_ = std::move(problem);
+  bool Refuse(std::string what) { return RefuseAt(*offset_, std::move(what)); }
+  bool RefuseAt(int64_t offset, std::string what) {
+    if (problem_.what.empty()) problem_ = {offset, std::move(what)};
     return false;
   }
 
-  const int max_depth_;
-  json root_;
-  std::vector<json*> open_;  // the containers that are being filled, outermost first
+  const JsonLimits& limits_;
+  const int64_t* offset_;
+  int64_t values_ = 0;
+  Json root_;
+  std::vector<Json*> open_;  // the containers that are being filled, outermost first
   std::string key_;
-  std::string problem_;
+  JsonProblem problem_;
 };
+
+// Counts what the parser has read: its events carry no position.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, int64_t* offset) : at_(at), offset_(offset) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    ++at_;
+    ++*offset_;
+    return *this;
+  }
+  CountingIterator operator++(int) {
+    CountingIterator before = *this;
+    ++*this;
+    return before;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  int64_t* offset_;
+};
+
+template <typename Json>
+std::optional<JsonProblem> Parse(std::string_view text, const JsonLimits& limits, Json& value) {
+  int64_t offset = 0;
+  StrictBuilder<Json> builder(limits, &offset);
+  const CountingIterator begin(text.data(), &offset), end(text.data() + text.size(), &offset);
+  if (!Json::sax_parse(begin, end, &builder)) return builder.problem();
+  value = std::move(builder.root());
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -120,14 +182,24 @@ absl::StatusOr<json> ParseStrictJson(absl::string_view text, absl::string_view w
     return refuse(absl::StrCat(" has ", text.size(), " bytes, more than the limit of ",
                                FormatBytes(limits.max_bytes)));
   }
-  StrictBuilder builder(limits.max_depth);
-  if (!json::sax_parse(text.begin(), text.end(), &builder)) {
+  json value;
+  if (const auto problem = Parse<json>({text.data(), text.size()}, limits, value)) {
     if (const std::string foreign = DescribeForeignContent(text); !foreign.empty()) {
       return refuse(absl::StrCat(" is ", foreign));
     }
-    return refuse(absl::StrCat(" is not valid JSON: ", builder.problem()));
+    return refuse(
+        absl::StrCat(" is not valid JSON: at byte ", problem->offset + 1, ": ", problem->what));
   }
-  return std::move(builder.root());
+  return value;
+}
+
+std::optional<JsonProblem> ParseOrderedJson(std::string_view text, const JsonLimits& limits,
+                                            nlohmann::ordered_json& value) {
+  if (static_cast<int64_t>(text.size()) > limits.max_bytes) {
+    return JsonProblem{0, absl::StrCat("has ", text.size(), " bytes, more than the limit of ",
+                                       FormatBytes(limits.max_bytes))};
+  }
+  return Parse(text, limits, value);
 }
 
 }  // namespace penstock
