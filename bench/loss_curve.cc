@@ -85,11 +85,12 @@ struct Run {
   std::unique_ptr<Executor> executor;
 };
 
-absl::Status LoadModel(const CurveFlags& flags, GradientType gradient_type, Run& run) {
-  PENSTOCK_ASSIGN_OR_RETURN(run.model, ModelDirectory::Open(flags.model));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      run.store,
-      HostStore::Create(run.model->layout(), OptimizerState::kFloat32, PlaneOf(gradient_type)));
+absl::Status LoadModel(const CurveFlags& flags, const Policy& policy, Run& run) {
+  const bool host_sums =
+      HasHostSums(policy, run.model->spec().num_layers, flags.step.micro_batches);
+  PENSTOCK_ASSIGN_OR_RETURN(run.store,
+                            HostStore::Create(run.model->layout(), OptimizerState::kFloat32,
+                                              PlaneOf(policy.gradient_type, host_sums)));
   const int threads = static_cast<int>(flags.threads());
   ThreadPool pool(threads, PlacesForPool(threads));
   run.store->TouchPages(pool);
@@ -142,10 +143,9 @@ absl::Status MakeExecutor(const CurveFlags& flags, Run& run) {
 absl::StatusOr<std::unique_ptr<Run>> MakeRun(const CurveFlags& flags) {
   auto run = std::make_unique<Run>();  // prepared programs do not move
   if (flags.device == "cuda") PENSTOCK_RETURN_IF_ERROR(OpenGpu(/*uuid=*/"").status());
-  PENSTOCK_RETURN_IF_ERROR(LoadModel(
-      flags, flags.step.gradients == "bf16" ? GradientType::kBfloat16 : GradientType::kFloat32,
-      *run));
+  PENSTOCK_ASSIGN_OR_RETURN(run->model, ModelDirectory::Open(flags.model));
   PENSTOCK_ASSIGN_OR_RETURN(const Policy policy, PolicyOf(flags.step, run->model->spec()));
+  PENSTOCK_RETURN_IF_ERROR(LoadModel(flags, policy, *run));
   PENSTOCK_RETURN_IF_ERROR(MakePrograms(flags, policy, *run));
   PENSTOCK_RETURN_IF_ERROR(MakeExecutor(flags, *run));
   return run;

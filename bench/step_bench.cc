@@ -140,8 +140,13 @@ struct Setup {
   nlohmann::json seconds_by_phase = nlohmann::json::object();
 };
 
-absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const Setup& setup) {
-  const GradientPlane plane = PlaneOf(setup.policy.gradient_type);
+GradientPlane PlaneOfSetup(const StepFlags& flags, const Setup& setup) {
+  return PlaneOf(setup.policy.gradient_type,
+                 HasHostSums(setup.policy, setup.spec.num_layers, flags.micro_batches));
+}
+
+absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const StepFlags& flags, const Setup& setup) {
+  const GradientPlane plane = PlaneOfSetup(flags, setup);
   const int64_t bytes = HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane) +
                         setup.train.host_arena_bytes;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
@@ -200,7 +205,7 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
   end_phase("plan");
   setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
                                     : static_cast<int>(std::thread::hardware_concurrency());
-  PENSTOCK_ASSIGN_OR_RETURN(setup.store, MakeStore(setup));
+  PENSTOCK_ASSIGN_OR_RETURN(setup.store, MakeStore(flags, setup));
   {
     ThreadPool pool(setup.threads, PlacesForPool(setup.threads));
     setup.store->TouchPages(pool);
@@ -262,7 +267,7 @@ absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
   Setup setup;
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
   PENSTOCK_ASSIGN_OR_RETURN(setup.machine, FindMachineProfile(flags.machine));
-  const GradientPlane plane = PlaneOf(setup.policy.gradient_type);
+  const GradientPlane plane = PlaneOfSetup(flags, setup);
   nlohmann::json report = PredictionJson(flags, setup);
   report.update(
       {{"machine", std::string(setup.machine.name)},
@@ -311,7 +316,8 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
           {"mlp_chunk_rows", flags.mlp_chunk_rows},
           {"device_weights_layers", flags.device_weights},
           {"device_gradients_layers", flags.device_gradients},
-          {"device_state_blocks", flags.device_state}};
+          {"device_state_blocks", flags.device_state},
+          {"passing_states", flags.passing_states}};
 }
 
 // Null for a card whose datasheet is not known.

@@ -1,5 +1,7 @@
 #include "engine/exec/host_ops.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "engine/plan/verify.h"
 
@@ -39,6 +41,13 @@ absl::Status CheckProgram(const StepProgram& program, int64_t arena_bytes, int64
   const BlockStore& block = store.block(BlockId{0});
   const bool plane = program.gradient_type == GradientType::kBfloat16 ? !block.gradient_bf16.empty()
                                                                       : !block.gradient.empty();
+  const bool sums = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    return std::holds_alternative<StoreSums>(op.body);
+  });
+  if (sums && block.sums.empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
+                 "the host store has no place for the sums that wait between rounds");
+  }
   if (program.updates == Updates::kNone || plane) return absl::OkStatus();
   return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
                "the host store has no gradient plane of the program's gradient type");

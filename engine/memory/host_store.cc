@@ -12,7 +12,9 @@ constexpr int64_t kPlaneAlignment = 64;
 int64_t BytesPerBlock(int64_t size, OptimizerState state, GradientPlane gradient) {
   int64_t bytes = 2 * RoundUp(size * 2, kPlaneAlignment);
   if (state == OptimizerState::kFloat32) bytes += 2 * RoundUp(size * 4, kPlaneAlignment);
-  if (gradient == GradientPlane::kFloat32) bytes += RoundUp(size * 4, kPlaneAlignment);
+  if (gradient == GradientPlane::kFloat32 || gradient == GradientPlane::kBfloat16OverSums) {
+    bytes += RoundUp(size * 4, kPlaneAlignment);
+  }
   if (gradient == GradientPlane::kBfloat16) bytes += RoundUp(size * 2, kPlaneAlignment);
   return RoundUp(bytes, kHugePageBytes);
 }
@@ -55,8 +57,13 @@ HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerStat
       store.m = Take<float>(cursor, block.size);
       store.v = Take<float>(cursor, block.size);
     }
-    if (gradient == GradientPlane::kFloat32) store.gradient = Take<float>(cursor, block.size);
     if (gradient == GradientPlane::kBfloat16) store.gradient_bf16 = Take<bf16>(cursor, block.size);
+    if (gradient == GradientPlane::kFloat32)
+      store.sums = store.gradient = Take<float>(cursor, block.size);
+    if (gradient == GradientPlane::kBfloat16OverSums) {
+      store.sums = Take<float>(cursor, block.size);
+      store.gradient_bf16 = {reinterpret_cast<bf16*>(store.sums.data()), store.sums.size()};
+    }
     block_memory_.emplace_back(begin, BytesPerBlock(block.size, state, gradient));
     begin += block_memory_.back().size();
   }
@@ -67,7 +74,9 @@ void HostStore::TouchPages(ThreadPool& pool) {
     for (const std::span<std::byte> plane :
          {std::as_writable_bytes(block.hi), std::as_writable_bytes(block.lo),
           std::as_writable_bytes(block.m), std::as_writable_bytes(block.v),
-          std::as_writable_bytes(block.gradient), std::as_writable_bytes(block.gradient_bf16)}) {
+          std::as_writable_bytes(block.sums),
+          block.sums.empty() ? std::as_writable_bytes(block.gradient_bf16)
+                             : std::span<std::byte>()}) {
       penstock::TouchPages(plane, pool);
     }
   }

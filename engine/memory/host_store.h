@@ -1,7 +1,7 @@
 // HostStore holds a model between uses: for every block the two weight planes and AdamW's two
 // moments, and, when the plan asks for it, a gradient plane.
 //
-//   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4, or 2 in bf16)
+//   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4, or 2 in bf16 without host sums)
 //
 // Every block starts on a huge page.
 //
@@ -26,10 +26,17 @@
 
 namespace penstock {
 
-enum class GradientPlane : uint8_t { kNone, kFloat32, kBfloat16 };
-// The plane that takes gradients of a program's type.
-constexpr GradientPlane PlaneOf(GradientType type) {
-  return type == GradientType::kBfloat16 ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
+enum class GradientPlane : uint8_t {
+  kNone,
+  kFloat32,
+  kBfloat16,
+  kBfloat16OverSums,  // bf16 gradients lie where the f32 sums lay before they were complete
+};
+// The plane that takes gradients of a program's type and, if it has rounds whose sums wait on the
+// host, those sums.
+constexpr GradientPlane PlaneOf(GradientType type, bool host_sums) {
+  if (type == GradientType::kFloat32) return GradientPlane::kFloat32;
+  return host_sums ? GradientPlane::kBfloat16OverSums : GradientPlane::kBfloat16;
 }
 // Inference-like uses (evaluating an export) need no optimizer state.
 enum class OptimizerState : uint8_t { kNone, kFloat32 };
@@ -42,6 +49,7 @@ struct BlockStore {
   std::span<float> v;
   std::span<float> gradient;
   std::span<bf16> gradient_bf16;
+  std::span<float> sums;  // over `gradient` or `gradient_bf16`
 };
 
 class HostStore {

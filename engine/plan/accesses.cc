@@ -106,6 +106,19 @@ class Collector {
     WriteHost(ResourceKind::kHostGradient, Index(op.block));
   }
 
+  // The place of the host gradients is that of the sums.
+  void operator()(const StoreSums& op) {
+    const Content sums{Meaning::kGradients, Index(op.block), op.terms};
+    Read(op.sums, sums);
+    list_.push_back({ResourceKind::kHostGradient, Index(op.block), AccessMode::kWrite, {}, sums});
+  }
+
+  void operator()(const FetchSums& op) {
+    const Content sums{Meaning::kGradients, Index(op.block), op.terms};
+    Read(ResourceKind::kHostGradient, Index(op.block), sums);
+    Write(op.sums, sums);
+  }
+
   void operator()(const ClipScale&) {
     for (int32_t block = 0; block < program_.num_blocks; ++block) {
       Read(ResourceKind::kNormPartial, block, {Meaning::kValue});

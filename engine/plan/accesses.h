@@ -15,7 +15,7 @@ enum class ResourceKind : uint8_t {
   kBuffer,
   kHostWeights,    // hi and lo planes of a block
   kHostOptimizer,  // m and v of a block
-  kHostGradient,   // gradient plane of a block
+  kHostGradient,   // gradient plane of a block, or its sums between rounds
   kNormPartial,    // sum of squares of a block's gradients
   kClipScale,
   kLoss,
@@ -32,7 +32,7 @@ enum class Meaning : uint8_t {
   kGradients,           // sums of block, over as many terms as `micro_batch` says
   kRounded,             // complete gradients of block in bf16
   kState,               // correction plane and moments of block
-  kValue,               // of a host resource
+  kValue,               // of a host resource; of kHostGradient complete gradients
 };
 
 struct Content {

@@ -71,6 +71,12 @@ class Costs {
   double operator()(const StoreGradients& op) const {
     return Size(op.block) * GradientBytes() / machine_.copy_out_bytes;
   }
+  double operator()(const StoreSums& op) const {
+    return Size(op.block) * kFloat / machine_.copy_out_bytes;
+  }
+  double operator()(const FetchSums& op) const {
+    return Size(op.block) * kFloat / machine_.copy_in_bytes;
+  }
   double operator()(const ClipScale&) const { return 0; }
   double operator()(const UpdateHost& op) const {
     return Size(op.block) / machine_.adamw_parameters;

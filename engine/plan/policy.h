@@ -38,6 +38,9 @@ struct BlockPlacement {
   bool weights = false;    // a copy of its own, fetched once a step
   bool gradients = false;  // sums of its own, to which several rounds can add
   bool state = false;      // weights, correction plane and moments: updated on the device
+  // The block is updated on the device with a state that comes for it from the host store and goes
+  // back, while the host updates others. Its gradients, and a layer's weights, stay on the device.
+  bool state_passes = false;
 };
 
 // When the optimizer runs. kNextStep hides the host's part under the next step's forward pass:
@@ -49,8 +52,8 @@ struct Policy {
   Saving saving = {};
   std::vector<Saving> savings = {};
   // A step is cut into rounds of this many micro-batches, 0: all. A round goes forward and
-  // backward through all blocks, visiting all its micro-batches at each. More than one round
-  // needs every layer's gradients on the device.
+  // backward through all blocks, visiting all its micro-batches at each. Between rounds the sums of
+  // a layer whose gradients do not stay on the device wait in the host store.
   int32_t micro_batches_per_round = 0;
   // The first round takes one more micro-batch, so that more of the update hides under its forward
   // pass. What the extra one saves for a layer lies where the gradients of the layer before it are
@@ -72,5 +75,13 @@ struct Policy {
     return placements.empty() ? BlockPlacement{} : placements[block];
   }
 };
+
+// Lets the state of so many layers pass: evenly among those whose state stays on the host, so that
+// the host's share and the device's are ready in turns. The last fifth is left out while there are
+// others: the states lie over what those layers save. REQUIRES: placements are set.
+void LetStatesPass(int64_t count, Policy& policy);
+
+// Whether the host store is to have a place for the sums of unfinished steps.
+bool HasHostSums(const Policy& policy, int64_t num_layers, int64_t micro_batches);
 
 }  // namespace penstock

@@ -18,6 +18,8 @@ constexpr int64_t kTensorAlignment = 256;  // what kernels want
 // Places on the device through which tensors saved on the host pass: one is computed with, one
 // leaves or arrives, one is free for the next.
 constexpr int32_t kPassingBuffers = 3;
+// Likewise for optimizer state: one arrives, one is updated, one leaves.
+constexpr int32_t kPassingStates = 3;
 
 // What a part's buffers are called, by where they are. Inputs always stay, so none is shared.
 struct PartNames {
@@ -120,6 +122,22 @@ void ProgramMemory::AllocateHeldGradients() {
   }
 }
 
+void ProgramMemory::AllocatePassingStates() {
+  int64_t largest = 0;
+  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+    if (policy_.PlacementOf(block).state_passes) {
+      largest = std::max(largest, MakeDeviceStateLayout(layout_.blocks[block].size).bytes);
+    }
+  }
+  for (int32_t slot = 0; largest > 0 && slot < kPassingStates; ++slot) {
+    passing_states_.push_back(BufferId{static_cast<int32_t>(program_.buffers.size())});
+    // Finish() knows where.
+    program_.buffers.push_back(
+        {absl::StrCat("passing_state", slot), BufferClass::kState, 0, largest});
+  }
+  passing_from_ = end_;
+}
+
 void ProgramMemory::AllocateForward() {
   int64_t streamed = 0;
   for (int64_t block = 1; block <= spec_.num_layers; ++block) {
@@ -192,6 +210,8 @@ int64_t ProgramMemory::PartBytes(SavedPart part, SaveLevel level) const {
 
 BufferId ProgramMemory::InSums(SavedPart part, int32_t block) {
   if (block < 2 || !IsLayer(block) || SavedOnHost(block)) return kNoBuffer;
+  // Other layers are summed in the same place.
+  if (!policy_.PlacementOf(block - 1).gradients) return kNoBuffer;
   const Buffer& sums = program_.buffer(blocks_[block - 1].sums);
   const SaveLevel level = policy_.SavingOf(block - 1).level;
   int64_t offset = 0;
@@ -260,6 +280,15 @@ BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batc
 }
 
 absl::Status ProgramMemory::Finish() {
+  if (!passing_states_.empty()) {
+    const int64_t each = RoundUp(program_.buffer(passing_states_.front()).bytes, kBufferAlignment);
+    const int64_t all = each * static_cast<int64_t>(passing_states_.size());
+    end_ = std::max(end_, passing_from_ + all);
+    for (size_t i = 0; i < passing_states_.size(); ++i) {
+      program_.buffers[Index(passing_states_[i])].offset =
+          end_ - all + each * static_cast<int64_t>(i);
+    }
+  }
   program_.arena_bytes = shape_.arena_budget_bytes > 0 ? shape_.arena_budget_bytes : end_;
   program_.host_arena_bytes = host_end_;
   return end_ > program_.arena_bytes ? OverBudget() : absl::OkStatus();

@@ -26,8 +26,17 @@ constexpr int32_t kScoredRounds = 3;
 // A compute lane so busy is what the step is bound by, whatever else shows.
 constexpr double kComputeBound = 0.95;
 constexpr int32_t kLargestStreamedRound = 8;
+// Each takes the sums over the link once more, both ways.
+constexpr int32_t kMostRoundsThroughHost = 8;
 
-enum class Order : uint8_t { kRoundsAndExtra, kRounds, kRoundsStreamed, kOneRound, kOneRoundHeld };
+enum class Order : uint8_t {
+  kRoundsAndExtra,
+  kRounds,
+  kRoundsStreamed,
+  kRoundsThroughHost,
+  kOneRound,
+  kOneRoundHeld,
+};
 
 // What all candidates share of which the number of layers that save most, k, and the number of
 // blocks with state on the device, j, are chosen.
@@ -66,8 +75,10 @@ const char* SavedWords(SaveLevel level) {
 
 bool HasRounds(Order order) { return order < Order::kOneRound; }
 bool HoldsWeights(Order order) {
-  return order != Order::kRoundsStreamed && order != Order::kOneRound;
+  return order == Order::kRoundsAndExtra || order == Order::kRounds ||
+         order == Order::kOneRoundHeld;
 }
+bool HoldsSums(Order order) { return HasRounds(order) && order != Order::kRoundsThroughHost; }
 
 // a + (a - b) * times: what a line through two neighbours comes to.
 template <typename T, typename Times>
@@ -105,7 +116,7 @@ class Search {
     Bytes bytes = {};
   };
 
-  std::vector<int64_t> StateGrid() const;
+  std::vector<int64_t> StateGrid(Order order) const;
   std::vector<Kind> Kinds() const;
   std::vector<Kind> OrdersAndRounds() const;
   int64_t MostLayers(const Kind& kind) const {
@@ -137,8 +148,9 @@ class Search {
   SearchResult result_;
 };
 
-std::vector<int64_t> Search::StateGrid() const {
-  if (input_.space == SearchSpace::kSavingOnly) return {0};
+std::vector<int64_t> Search::StateGrid(Order order) const {
+  // Who has no room for sums has none for state.
+  if (input_.space == SearchSpace::kSavingOnly || order == Order::kRoundsThroughHost) return {0};
   std::vector<int64_t> grid;
   for (int64_t j = 0; j < blocks_; j += j < 4 ? 1 : j < 8 ? 2 : j < 32 ? 4 : j < 64 ? 8 : 16) {
     grid.push_back(j);
@@ -161,6 +173,12 @@ std::vector<Kind> Search::OrdersAndRounds() const {
     for (int32_t round = 1; round <= kLargestStreamedRound && round < micro_batches_; round *= 2) {
       if (round * layers_ > kScoredVisits) break;
       add(Order::kRoundsStreamed, round);
+    }
+    int32_t last = micro_batches_;
+    for (int32_t rounds = 2; rounds <= kMostRoundsThroughHost; ++rounds) {
+      const auto round = static_cast<int32_t>(CeilDiv(micro_batches_, rounds));
+      if (round == last || round * layers_ > kScoredVisits) continue;
+      add(Order::kRoundsThroughHost, last = round);
     }
   }
   add(Order::kOneRound, 0);
@@ -206,7 +224,7 @@ Policy Search::Make(const Kind& kind, const Point& point) const {
   policy.placements.resize(blocks_);
   for (int64_t block = 0; block < blocks_; ++block) {
     policy.placements[block] = {.weights = HoldsWeights(kind.order),
-                                .gradients = HasRounds(kind.order),
+                                .gradients = HoldsSums(kind.order),
                                 .state = block < point.state_blocks};
   }
   return policy;
@@ -220,7 +238,9 @@ std::string Search::Words(const Kind& kind, const Point& point) const {
                          kind.order == Order::kRoundsAndExtra ? " and an extra one" : "", ", ");
   }
   absl::StrAppend(&words, HoldsWeights(kind.order) ? "weights resident" : "weights streamed",
-                  HasRounds(kind.order) ? ", gradient sums resident" : "");
+                  HoldsSums(kind.order)   ? ", gradient sums resident"
+                  : HasRounds(kind.order) ? ", gradient sums on the host between rounds"
+                                          : "");
   const int64_t rest = layers_ - point.most_layers;
   const int64_t on_host = std::min(kind.host_layers, rest);
   if (rest == 0 || kind.base == input_.save_at_most) {
@@ -264,6 +284,7 @@ absl::StatusOr<Bytes> Search::BytesOf(const Policy& policy) {
   const int32_t built = std::min(micro_batches_, enough);
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram program, Draft(policy, built));
   Bytes bytes = {program.arena_bytes, program.host_arena_bytes};
+  if (HasHostSums(policy, layers_, micro_batches_)) bytes.host += input_.host_sums_bytes;
   if (policy.micro_batches_per_round > 0 || built == micro_batches_) return bytes;
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram less, Draft(policy, built - 1));
   bytes.device = Extrapolate(bytes.device, less.arena_bytes, micro_batches_ - built);
@@ -359,7 +380,7 @@ void Search::Offer(const Kind& kind, const Point& point, const Bytes& bytes, con
 absl::Status Search::Try(const Kind& kind) {
   if (result_.ops > kMaxSearchOps) return absl::OkStatus();
   Outcome& outcome = outcomes_.emplace_back(Outcome{.kind = kind});
-  for (int64_t state_blocks : StateGrid()) {
+  for (int64_t state_blocks : StateGrid(kind.order)) {
     if (result_.ops > kMaxSearchOps) break;
     const Point least = {state_blocks, 0}, most = {state_blocks, MostLayers(kind)};
     PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(Make(kind, least)));

@@ -4,7 +4,8 @@
 // The candidates
 //   order   rounds of one micro-batch with all weights and gradient sums on the device, with and
 //           without an extra one in the first round; rounds of 1, 2, 4, 8 (fewer where layers are
-//           many) with the sums there and weights streamed; one round, weights streamed or held
+//           many) with the sums there and weights streamed; 2 to 8 rounds with weights streamed and
+//           sums that wait on the host between them; one round, weights streamed or held
 //   saving  each layer's input or attention side, on the device or on the host (in one
 //           round also of the first half of the layers); and everything for the last k layers
 //   state   optimizer state of the first j blocks on the device, j from a fixed list
@@ -43,6 +44,7 @@ struct SearchInput {
   ProgramShape shape;  // of a full step; its budget is not looked at
   // What changes rounding is the caller's: chunk rows and gradient type. The slots are, too.
   Policy base;
+  int64_t host_sums_bytes = 0;  // what the host store takes for sums that wait between rounds
   SaveLevel save_at_most = SaveLevel::kAll;
   SearchSpace space = SearchSpace::kEverything;
   double mean_document_tokens = 0;

@@ -127,6 +127,18 @@ struct StoreGradients {
   BlockId block;
   BufferId gradients;
 };
+// host sums of `block` <- its sums over `terms` micro-batches, which a later round adds to; and
+// back.
+struct StoreSums {
+  BlockId block;
+  BufferId sums;
+  int32_t terms;
+};
+struct FetchSums {
+  BlockId block;
+  BufferId sums;
+  int32_t terms;
+};
 // Global norm from the partial norms of all blocks; decides the clip scale, or that the step
 // changes nothing (no labelled token, norm not finite).
 struct ClipScale {};
@@ -151,8 +163,8 @@ struct StoreState {
 
 using OpBody =
     std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock, EmbedBackward,
-                 StoreSaved, FetchSaved, RoundGradients, ReduceNorm, StoreGradients, ClipScale,
-                 UpdateHost, UpdateDevice, FetchState, StoreState>;
+                 StoreSaved, FetchSaved, RoundGradients, ReduceNorm, StoreGradients, StoreSums,
+                 FetchSums, ClipScale, UpdateHost, UpdateDevice, FetchState, StoreState>;
 
 struct Op {
   Lane lane;

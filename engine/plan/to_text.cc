@@ -113,6 +113,12 @@ class BodyText {
   std::string operator()(const StoreGradients& op) const {
     return absl::StrCat("store_gradients ", Block(op.block), " gradients=", Buf(op.gradients));
   }
+  std::string operator()(const StoreSums& op) const {
+    return absl::StrCat("store_sums ", Block(op.block), " ", Buf(op.sums), " terms=", op.terms);
+  }
+  std::string operator()(const FetchSums& op) const {
+    return absl::StrCat("fetch_sums ", Block(op.block), " -> ", Buf(op.sums), " terms=", op.terms);
+  }
   std::string operator()(const ClipScale&) const { return "clip_scale"; }
   std::string operator()(const UpdateHost& op) const {
     return absl::StrCat("update_host ", Block(op.block));

@@ -85,6 +85,8 @@ class IdCheck {
   }
   bool operator()(const ReduceNorm& op) const { return Ok(op.block) && Ok(op.gradients); }
   bool operator()(const StoreGradients& op) const { return Ok(op.block) && Ok(op.gradients); }
+  bool operator()(const StoreSums& op) const { return Ok(op.block) && Ok(op.sums) && op.terms > 0; }
+  bool operator()(const FetchSums& op) const { return Ok(op.block) && Ok(op.sums) && op.terms > 0; }
   bool operator()(const ClipScale&) const { return true; }
   bool operator()(const UpdateHost& op) const { return Ok(op.block); }
   bool operator()(const UpdateDevice& op) const {
@@ -226,8 +228,9 @@ class Walker {
       lasting |=
           access.kind == ResourceKind::kHostGradient || access.kind == ResourceKind::kClipScale;
     }
-    if (lasting || host_.contains({access.kind, access.index})) return Content{Meaning::kValue};
-    return std::nullopt;
+    const auto made = host_.find({access.kind, access.index});
+    if (made != host_.end()) return made->second;
+    return lasting ? std::optional(Content{Meaning::kValue}) : std::nullopt;
   }
 
   // Whether the op takes weights of a block as they are now: by fetching them or by using them.
@@ -265,11 +268,12 @@ class Walker {
   void Leave(const Access& access) {
     if (access.mode == AccessMode::kRead) return;
     if (access.kind != ResourceKind::kBuffer) {
-      host_.insert({access.kind, access.index});
+      host_[{access.kind, access.index}] = access.writes;
       return;
     }
     Content left = access.writes;
-    if (left.meaning == Meaning::kGradients) {
+    // An op that sums does not say of how many terms.
+    if (left.meaning == Meaning::kGradients && left.micro_batch == 0) {
       const bool adds = access.mode == AccessMode::kUpdate;
       left.micro_batch = adds ? buffers_[access.index]->micro_batch + 1 : 1;
     }
@@ -281,7 +285,7 @@ class Walker {
   HazardTracker tracker_;
   OrderClock clock_;
   std::vector<std::optional<Content>> buffers_;
-  std::set<std::pair<ResourceKind, int32_t>> host_;
+  std::map<std::pair<ResourceKind, int32_t>, Content> host_;  // made in this step
   std::set<int32_t> updated_;
   std::map<int32_t, bool> taken_fresh_;
 };

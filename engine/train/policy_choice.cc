@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "engine/memory/host_store.h"
 
 namespace penstock {
 namespace {
@@ -44,11 +45,17 @@ NamedProfile ProfileOf(const TrainConfig& config, int threads) {
 
 absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
   const bool cuda = OnCuda(args.config);
+  const Policy base = FixedChoices(args);
+  const auto store_bytes = [&](bool host_sums) {
+    return HostStore::BytesNeeded(args.layout, OptimizerState::kFloat32,
+                                  PlaneOf(base.gradient_type, host_sums));
+  };
   return ChoosePolicy(
       {.spec = args.spec,
        .layout = args.layout,
        .shape = args.shape,
-       .base = FixedChoices(args),
+       .base = base,
+       .host_sums_bytes = store_bytes(true) - store_bytes(false),
        .save_at_most = args.config.batch.save_level,
        .space = cuda ? SearchSpace::kEverything : SearchSpace::kSavingOnly,
        // How long documents are is not known before the data is read: rows are full of one.

@@ -127,8 +127,8 @@ class TrainRun {
 
   absl::Status CreateStore() {
     store_.reset();  // Two do not fit.
-    PENSTOCK_ASSIGN_OR_RETURN(
-        store_, HostStore::Create(model_.layout, OptimizerState::kFloat32, plan_.gradients));
+    PENSTOCK_ASSIGN_OR_RETURN(store_, HostStore::Create(model_.layout, OptimizerState::kFloat32,
+                                                        GradientPlaneOf(model_.spec, plan_)));
     ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
     store_->TouchPages(pool);
     return absl::OkStatus();

@@ -91,7 +91,7 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   };
   const int64_t weights = store_bytes(OptimizerState::kNone, GradientPlane::kNone);
   const int64_t with_state = store_bytes(OptimizerState::kFloat32, GradientPlane::kNone);
-  const int64_t whole = store_bytes(OptimizerState::kFloat32, plan.gradients);
+  const int64_t whole = store_bytes(OptimizerState::kFloat32, GradientPlaneOf(model.spec, plan));
   const bool cuda = OnCuda(config);
   std::vector<MemoryPlanSummary::Entry> store = {
       {"process and side files", kProcessBytes + (cuda ? kCudaProcessBytes : 0) + side_file_bytes},
@@ -205,7 +205,7 @@ TrainingPlan Outline(const TrainConfig& config, const ModelInput& model) {
                     OnCuda(config) ? CudaKernelScratchBytes(model.spec, batch.micro_batch_tokens)
                                    : CpuKernelScratchBytes(plan.threads),
                 .arena_budget_bytes = 0};
-  plan.gradients = OnCuda(config) ? GradientPlane::kBfloat16 : GradientPlane::kFloat32;
+  plan.policy.gradient_type = OnCuda(config) ? GradientType::kBfloat16 : GradientType::kFloat32;
   plan.executor = {.tokens_per_micro_batch = batch.micro_batch_tokens,
                    .max_positions = batch.sequence_length,
                    .page_lock = config.device.page_lock,
@@ -389,6 +389,11 @@ absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config) {
         {{"path", paths.front()}});
   }
   return bytes;
+}
+
+GradientPlane GradientPlaneOf(const ModelSpec& spec, const TrainingPlan& plan) {
+  return PlaneOf(plan.policy.gradient_type,
+                 HasHostSums(plan.policy, spec.num_layers, plan.micro_batches));
 }
 
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,

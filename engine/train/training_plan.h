@@ -15,11 +15,13 @@ struct TrainingPlan {
   int64_t rows_per_micro_batch = 0;
   int64_t micro_batches = 0;  // of a full step
   int threads = 0;
-  ProgramShape shape;                                 // of a full step
-  GradientPlane gradients = GradientPlane::kFloat32;  // of the host store
+  ProgramShape shape;  // of a full step
   ExecutorOptions executor;
   MemoryPlanSummary memory;
 };
+
+// Of the plan's host store.
+GradientPlane GradientPlaneOf(const ModelSpec& spec, const TrainingPlan& plan);
 
 // `data_bytes`: size of the training files, from which the number of rows is estimated.
 // Unimplemented / FEATURE_UNSUPPORTED for a shape that the device's kernels do not have.

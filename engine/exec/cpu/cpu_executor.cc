@@ -193,6 +193,24 @@ class CpuExecutor final : public Executor {
     return absl::OkStatus();
   }
 
+  absl::Status RunOp(const StoreSums& op) {
+    float* sums = store_.block(op.block).sums.data();
+    for (const Parameter& parameter : Layout(op.block).parameters) {
+      PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, sums + parameter.offset,
+                                         Ptr(op.sums) + parameter.offset, parameter.size * 4));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const FetchSums& op) {
+    const float* sums = store_.block(op.block).sums.data();
+    for (const Parameter& parameter : Layout(op.block).parameters) {
+      PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, Ptr(op.sums) + parameter.offset,
+                                         sums + parameter.offset, parameter.size * 4));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status RunOp(const ClipScale&) {
     // Before anything is updated: a step whose labels were miscounted has a wrong scale.
     PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labelled_tokens_, input_->labelled_tokens));

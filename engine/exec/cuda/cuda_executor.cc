@@ -368,6 +368,24 @@ class CudaExecutor final : public Executor {
     return absl::OkStatus();
   }
 
+  absl::Status RunOp(const StoreSums& op, Lane lane) {
+    float* sums = store_.block(op.block).sums.data();
+    for (const Range& range : ranges_[Index(op.block)]) {
+      PENSTOCK_RETURN_IF_ERROR(Copy(lane, sums + range.begin, Gradients(op.sums) + range.begin,
+                                    range.count * 4, "store of gradient sums"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status RunOp(const FetchSums& op, Lane lane) {
+    const float* sums = store_.block(op.block).sums.data();
+    for (const Range& range : ranges_[Index(op.block)]) {
+      PENSTOCK_RETURN_IF_ERROR(Copy(lane, Gradients(op.sums) + range.begin, sums + range.begin,
+                                    range.count * 4, "fetch of gradient sums"));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status RunOp(const ClipScale&, Lane) {
     const int64_t labels = *parts_.sums.labelled_tokens();
     // Before anything is updated: a step whose labels were miscounted has a wrong scale.

@@ -12,6 +12,8 @@ Kind KindOf(const FetchWeights&) { return Kind::kCopy; }
 Kind KindOf(const StoreSaved&) { return Kind::kCopy; }
 Kind KindOf(const FetchSaved&) { return Kind::kCopy; }
 Kind KindOf(const StoreGradients&) { return Kind::kCopy; }
+Kind KindOf(const StoreSums&) { return Kind::kCopy; }
+Kind KindOf(const FetchSums&) { return Kind::kCopy; }
 Kind KindOf(const FetchState&) { return Kind::kCopy; }
 Kind KindOf(const StoreState&) { return Kind::kCopy; }
 Kind KindOf(const ClipScale&) { return Kind::kHost; }

@@ -51,10 +51,12 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
   ModelSpec spec = TinySpec(options.layers, options.head);
   if (options.adjust != nullptr) options.adjust(spec);
   const ModelLayout layout = MakeLayout(spec);
-  store_ =
-      *HostStore::Create(layout, OptimizerState::kFloat32, PlaneOf(options.policy.gradient_type));
-  RandomWeights(*store_);
   CutDocuments(options.cut, documents);
+  const bool host_sums =
+      HasHostSums(options.policy, spec.num_layers, static_cast<int64_t>(batches_.size()));
+  store_ = *HostStore::Create(layout, OptimizerState::kFloat32,
+                              PlaneOf(options.policy.gradient_type, host_sums));
+  RandomWeights(*store_);
   const int64_t tokens = options.cut.tokens_per_micro_batch;
   const bool on_cpu = options.backend == Backend::kCpu;
   const ProgramShape shape{.micro_batches = static_cast<int32_t>(batches_.size()),
