@@ -33,7 +33,7 @@ struct ModelFromConfig {
 };
 
 struct DataConfig {
-  DataSource source;
+  std::vector<DatasetSource> datasets = {};  // at least one
   Packing packing = Packing::kPacked;
 };
 
@@ -62,7 +62,7 @@ struct ScheduleConfig {
 
 struct EvaluationConfig {
   double validation_fraction = 0;
-  std::vector<std::string> validation_paths = {};
+  std::vector<DatasetSource> datasets = {};  // to evaluate on instead
   int64_t every_steps = 0;
   int64_t max_tokens = 0;
 };

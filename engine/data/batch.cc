@@ -71,21 +71,33 @@ BatchStream::BatchStream(const Args& args) : args_(args) {
   for (int64_t d = 0; d < dataset().documents(); ++d) lengths_.push_back(dataset().Length(d));
   windows_ = CountWindows(lengths_, args.sequence_length);
   rows_per_step_ = args.rows_per_micro_batch * args.micro_batches_per_step;
-  rows_per_epoch_ = PlanOf(0).rows();
+  mixture_.emplace(MakeMixture());
+  rows_per_epoch_ = mixture_->rows_per_epoch();
   steps_per_epoch_ = (rows_per_epoch_ - 1) / rows_per_step_ + 1;
+}
+
+Mixture BatchStream::MakeMixture() const {
+  MixtureArgs mixture{.sequence_length = args_.sequence_length,
+                      .packing = args_.packing,
+                      .order = args_.order,
+                      .seed = args_.seed};
+  const std::span<const Dataset::Part> parts = dataset().parts();
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const int64_t first = dataset().FirstDocument(static_cast<int64_t>(p));
+    mixture.parts.push_back(
+        {.first_document = first,
+         .document_lengths = std::span(lengths_).subspan(first, parts[p].documents.size()),
+         .weight = parts[p].weight});
+  }
+  return Mixture(std::move(mixture));
 }
 
 const EpochPlan& BatchStream::PlanOf(int64_t epoch) {
   if (epoch == plan_epoch_) return plan_;
   plan_ = {};  // first, so that two plans are never there at once
-  plan_ = MakeEpochPlan({.document_lengths = lengths_,
-                         .sequence_length = args_.sequence_length,
-                         .packing = args_.packing,
-                         .order = args_.order,
-                         .seed = args_.seed,
-                         .epoch = epoch});
+  plan_ = mixture_->MakePlan(epoch);
   plan_epoch_ = epoch;
-  PENSTOCK_CHECK(rows_per_epoch_ == 0 || plan_.rows() == rows_per_epoch_,
+  PENSTOCK_CHECK(plan_.rows() == rows_per_epoch_,
                  absl::StrCat("epoch ", epoch, ": ", plan_.rows(), " ", rows_per_epoch_));
   return plan_;
 }

@@ -1,19 +1,21 @@
 // BatchStream: the micro-batches of every step of a job, as a function of the step's number.
 //
-// An epoch is all rows of its EpochPlan, each once. A step takes the next rows_per_micro_batch *
-// micro_batches_per_step of them; the last step of an epoch takes what is left, so steps per
-// epoch are rounded up and rows of two epochs never share a step. A short step has fewer
-// micro-batches, and its last one is filled up with rows of padding.
+// An epoch is all rows of its plan (engine/data/mixture.h), each once. A step takes the next
+// rows_per_micro_batch * micro_batches_per_step of them; the last step of an epoch takes what is
+// left, so steps per epoch are rounded up and rows of two epochs never share a step. A short step
+// has fewer micro-batches, and its last one is filled up with rows of padding.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "engine/base/labels.h"
 #include "engine/data/dataset.h"
+#include "engine/data/mixture.h"
 #include "engine/data/packing.h"
 
 namespace penstock {
@@ -77,7 +79,8 @@ class BatchStream {
 
   int64_t rows_per_epoch() const { return rows_per_epoch_; }
   int64_t steps_per_epoch() const { return steps_per_epoch_; }
-  int64_t windows() const { return windows_; }
+  int64_t windows() const { return windows_; }  // of all documents, each once
+  const Mixture& mixture() const { return *mixture_; }
   const Dataset& dataset() const { return *args_.dataset; }
   const Args& args() const { return args_; }
 
@@ -93,6 +96,7 @@ class BatchStream {
 
  private:
   explicit BatchStream(const Args& args);
+  Mixture MakeMixture() const;
   const EpochPlan& PlanOf(int64_t epoch);
   StepShape RowsOfStep(int64_t step) const;
   void FillRow(std::span<const Piece> pieces, int64_t first_token, MicroBatchBuffer& buffer);
@@ -100,6 +104,7 @@ class BatchStream {
   Args args_;
   std::vector<int64_t> lengths_;
   int64_t windows_ = 0;
+  std::optional<Mixture> mixture_;
   int64_t rows_per_step_ = 0;
   int64_t rows_per_epoch_ = 0;
   int64_t steps_per_epoch_ = 0;

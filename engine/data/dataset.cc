@@ -8,6 +8,7 @@
 #include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "engine/data/hash.h"
+#include "engine/data/mixture.h"
 
 namespace penstock {
 namespace {
@@ -16,14 +17,25 @@ absl::Status Refuse(const std::string& message) {
   return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid, message);
 }
 
-absl::Status CheckLabels(const Dataset& dataset, const char* name) {
-  if (dataset.labelled_tokens() > 0) return absl::OkStatus();
-  return Refuse(absl::StrCat(
-      "the ", name, " data has no label to learn: ", dataset.documents(), " document(s) with ",
-      dataset.tokens(), " token(s); a document of n tokens has n - 1 labels, which makes ",
-      dataset.tokens() - dataset.documents(),
-      ", less those that its \"labels\" mark with -100, which leaves 0; give longer documents or "
-      "mark fewer tokens"));
+// Of every part: one without labels is a mistake, however many the others have.
+absl::Status CheckLabels(const Dataset& dataset, const char* side) {
+  for (const Dataset::Part& part : dataset.parts()) {
+    int64_t tokens = 0, labels = 0;
+    const auto documents = static_cast<int64_t>(part.documents.size());
+    for (const Dataset::Range& range : part.documents) {
+      tokens += range.end - range.begin;
+      labels += part.cache->CountTrained(range.begin + 1, range.end);
+    }
+    if (labels > 0) continue;
+    const std::string name = part.name.empty() ? "" : absl::StrCat(" of ", part.name);
+    return Refuse(absl::StrCat(
+        "the ", side, " data", name, " has no label to learn: ", documents, " document(s) with ",
+        tokens, " token(s); a document of n tokens has n - 1 labels, which makes ",
+        tokens - documents,
+        ", less those marked as context (prompts, \"labels\" of -100), which leaves 0; give "
+        "longer documents or mark fewer tokens"));
+  }
+  return absl::OkStatus();
 }
 
 // A number in [0, 1) for each document.
@@ -32,10 +44,13 @@ double Draw(uint64_t seed, int64_t document) {
   return std::ldexp(static_cast<double>(bits >> 11), -53);
 }
 
-absl::StatusOr<DatasetSplit> CutSingleDocument(std::shared_ptr<const TokenCache> cache,
-                                               double fraction) {
+struct SplitRanges {
+  std::vector<Dataset::Range> train, held_out;
+};
+
+absl::StatusOr<SplitRanges> CutSingleDocument(const TokenCache& cache, double fraction) {
   constexpr int64_t kLeastTokens = 2;  // one label
-  const int64_t tokens = cache->tokens();
+  const int64_t tokens = cache.tokens();
   if (tokens < 2 * kLeastTokens) {
     return Refuse(absl::StrCat("the data is one document of ", tokens,
                                " token(s), too short to hold out a part: both parts need ",
@@ -45,45 +60,54 @@ absl::StatusOr<DatasetSplit> CutSingleDocument(std::shared_ptr<const TokenCache>
   }
   const int64_t wanted = std::llround(fraction * static_cast<double>(tokens));
   const int64_t cut = tokens - std::clamp(wanted, kLeastTokens, tokens - kLeastTokens);
-  return DatasetSplit{
-      std::make_shared<const Dataset>(cache, std::vector<Dataset::Range>{{0, 0, cut}}),
-      std::make_shared<const Dataset>(cache, std::vector<Dataset::Range>{{0, cut, tokens}})};
+  return SplitRanges{{{0, 0, cut}}, {{0, cut, tokens}}};
 }
 
-DatasetSplit SplitByDocument(std::shared_ptr<const TokenCache> cache, double fraction,
-                             uint64_t seed) {
-  std::vector<Dataset::Range> train, held_out;
+SplitRanges SplitByDocument(const TokenCache& cache, double fraction, uint64_t seed) {
+  SplitRanges split;
   int64_t lowest = 0, highest = 0;  // which go to which side if a side would be empty
-  for (int64_t d = 0; d < cache->documents(); ++d) {
+  for (int64_t d = 0; d < cache.documents(); ++d) {
     if (Draw(seed, d) < Draw(seed, lowest)) lowest = d;
     if (Draw(seed, d) >= Draw(seed, highest)) highest = d;
   }
-  for (int64_t d = 0; d < cache->documents(); ++d) {
+  for (int64_t d = 0; d < cache.documents(); ++d) {
     const bool out = d == lowest || (d != highest && Draw(seed, d) < fraction);
-    (out ? held_out : train).push_back({d, cache->Begin(d), cache->End(d)});
+    (out ? split.held_out : split.train).push_back({d, cache.Begin(d), cache.End(d)});
   }
-  return {std::make_shared<const Dataset>(cache, std::move(train)),
-          std::make_shared<const Dataset>(cache, std::move(held_out))};
-}
-
-absl::StatusOr<std::shared_ptr<const TokenCache>> OpenCache(const JobDataArgs& args,
-                                                            std::vector<std::string> paths,
-                                                            DataProgress progress) {
-  DataSource source = args.train;
-  source.paths = std::move(paths);
-  PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<const TokenCache> cache,
-                            TokenCache::OpenOrBuild({.source = std::move(source),
-                                                     .tokenizer = args.tokenizer,
-                                                     .directory = args.cache_directory,
-                                                     .progress = std::move(progress)}));
-  PENSTOCK_RETURN_IF_ERROR(CheckIdsFit(*cache, args.embedding_rows));
-  return cache;
+  return split;
 }
 
 // The part [begin, end] of a whole progress.
-DataProgress Part(const DataProgress& whole, double begin, double end) {
+DataProgress Share(const DataProgress& whole, double begin, double end) {
   if (!whole) return nullptr;
   return [=](double fraction) { return whole(begin + fraction * (end - begin)); };
+}
+
+// The datasets of one side, which have [begin, end] of the whole progress.
+absl::StatusOr<std::vector<Dataset::Part>> OpenParts(const JobDataArgs& args,
+                                                     const std::vector<DatasetSource>& datasets,
+                                                     double begin, double end) {
+  std::vector<Dataset::Part> parts;
+  const double step = (end - begin) / static_cast<double>(datasets.size());
+  for (const DatasetSource& dataset : datasets) {
+    if (!(dataset.weight > 0 && dataset.weight <= kMaxWeight)) {  // also refuses NaN
+      return Refuse(absl::StrCat("the weight of dataset ", dataset.name, " is ", dataset.weight,
+                                 ", more than 0 and at most ", kMaxWeight, " is wanted"));
+    }
+    const double at = begin + step * static_cast<double>(parts.size());
+    PENSTOCK_ASSIGN_OR_RETURN(
+        std::shared_ptr<const TokenCache> cache,
+        TokenCache::OpenOrBuild({.source = dataset.source,
+                                 .tokenizer = args.tokenizer,
+                                 .directory = args.cache_directory,
+                                 .progress = Share(args.progress, at, at + step)}));
+    PENSTOCK_RETURN_IF_ERROR(CheckIdsFit(*cache, args.embedding_rows));
+    Dataset::Part part = Dataset::Whole(std::move(cache));
+    part.name = dataset.name;
+    part.weight = dataset.weight;
+    parts.push_back(std::move(part));
+  }
+  return parts;
 }
 
 absl::Status CheckEvaluationChoice(const JobDataArgs& args) {
@@ -92,72 +116,94 @@ absl::Status CheckEvaluationChoice(const JobDataArgs& args) {
     return Refuse(
         absl::StrCat("validation_fraction is ", fraction, ", 0 or more and less than 1 is wanted"));
   }
-  if (fraction > 0 && !args.evaluation_paths.empty()) {
+  if (fraction > 0 && !args.evaluation.empty()) {
     return Refuse(absl::StrCat("both validation_fraction (", fraction, ") and ",
-                               args.evaluation_paths.size(),
-                               " validation path(s) are given; keep one of them"));
+                               args.evaluation.size(),
+                               " validation dataset(s) are given; keep one of them"));
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-Dataset::Dataset(std::shared_ptr<const TokenCache> cache, std::vector<Range> documents)
-    : cache_(std::move(cache)), documents_(std::move(documents)) {
-  for (int64_t d = 0; d < this->documents(); ++d) {
+Dataset::Dataset(std::vector<Part> parts) : parts_(std::move(parts)) {
+  std::erase_if(parts_, [](const Part& part) { return part.documents.empty(); });
+  for (const Part& part : parts_) {
+    first_.push_back(documents_);
+    documents_ += static_cast<int64_t>(part.documents.size());
+  }
+  for (int64_t d = 0; d < documents_; ++d) {
     PENSTOCK_CHECK(Length(d) > 0, absl::StrCat("document ", d));
     tokens_ += Length(d);
     labelled_tokens_ += LabelledTokens(d, 0, Length(d));
   }
 }
 
-std::shared_ptr<const Dataset> Dataset::All(std::shared_ptr<const TokenCache> cache) {
-  std::vector<Range> documents;
-  documents.reserve(cache->documents());
-  for (int64_t d = 0; d < cache->documents(); ++d) {
-    documents.push_back({d, cache->Begin(d), cache->End(d)});
+Dataset::Part Dataset::Whole(std::shared_ptr<const TokenCache> cache) {
+  Part part{.cache = std::move(cache)};
+  part.documents.reserve(part.cache->documents());
+  for (int64_t d = 0; d < part.cache->documents(); ++d) {
+    part.documents.push_back({d, part.cache->Begin(d), part.cache->End(d)});
   }
-  return std::make_shared<const Dataset>(std::move(cache), std::move(documents));
+  return part;
+}
+
+std::shared_ptr<const Dataset> Dataset::All(std::shared_ptr<const TokenCache> cache) {
+  return std::make_shared<const Dataset>(std::vector<Part>{Whole(std::move(cache))});
+}
+
+bool Dataset::AllTrained() const {
+  return std::all_of(parts_.begin(), parts_.end(),
+                     [](const Part& part) { return part.cache->AllTrained(); });
 }
 
 int64_t Dataset::LabelledTokens(int64_t document, int64_t start, int64_t length) const {
-  const Range& range = documents_[document];
-  const int64_t first = range.begin + start + 1;
-  return cache_->CountTrained(first, std::min(first + length, range.end));
+  const Place place = Find(document);
+  const int64_t first = place.range.begin + start + 1;
+  return place.cache.CountTrained(first, std::min(first + length, place.range.end));
 }
 
 std::string Dataset::LocationText(int64_t document) const {
-  return ToText(cache_->Location(documents_[document].cache_document), cache_->source_paths());
+  const Place place = Find(document);
+  return ToText(place.cache.Location(place.range.cache_document), place.cache.source_paths());
 }
 
-absl::StatusOr<DatasetSplit> HoldOut(std::shared_ptr<const TokenCache> cache, double fraction,
+absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, double fraction,
                                      uint64_t seed) {
   PENSTOCK_CHECK(fraction > 0 && fraction < 1, absl::StrCat(fraction));
-  absl::StatusOr<DatasetSplit> split = cache->documents() == 1
-                                           ? CutSingleDocument(std::move(cache), fraction)
-                                           : SplitByDocument(std::move(cache), fraction, seed);
-  if (!split.ok()) return split;
-  PENSTOCK_RETURN_IF_ERROR(CheckLabels(*split->train, "training (after the held-out part)"));
-  PENSTOCK_RETURN_IF_ERROR(CheckLabels(*split->held_out, "held-out validation"));
+  std::vector<Dataset::Part> held_out = parts;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const TokenCache& cache = *parts[p].cache;
+    SplitRanges split;
+    if (cache.documents() == 1) {
+      PENSTOCK_ASSIGN_OR_RETURN(split, CutSingleDocument(cache, fraction));
+    } else {
+      split = SplitByDocument(cache, fraction, seed);
+    }
+    parts[p].documents = std::move(split.train);
+    held_out[p].documents = std::move(split.held_out);
+  }
+  DatasetSplit split{std::make_shared<const Dataset>(std::move(parts)),
+                     std::make_shared<const Dataset>(std::move(held_out))};
+  PENSTOCK_RETURN_IF_ERROR(CheckLabels(*split.train, "training (after the held-out part)"));
+  PENSTOCK_RETURN_IF_ERROR(CheckLabels(*split.held_out, "held-out validation"));
   return split;
 }
 
 absl::StatusOr<JobData> OpenJobData(const JobDataArgs& args) {
   PENSTOCK_RETURN_IF_ERROR(CheckEvaluationChoice(args));
-  const bool own_files = !args.evaluation_paths.empty();
-  PENSTOCK_ASSIGN_OR_RETURN(
-      std::shared_ptr<const TokenCache> cache,
-      OpenCache(args, args.train.paths, Part(args.progress, 0, own_files ? 0.5 : 1)));
-  JobData data{Dataset::All(cache), nullptr};
+  const bool own_data = !args.evaluation.empty();
+  PENSTOCK_ASSIGN_OR_RETURN(std::vector<Dataset::Part> parts,
+                            OpenParts(args, args.train, 0, own_data ? 0.5 : 1));
+  JobData data{std::make_shared<const Dataset>(parts), nullptr};
   PENSTOCK_RETURN_IF_ERROR(CheckLabels(*data.train, "training"));
   if (args.held_out_fraction > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(DatasetSplit split,
-                              HoldOut(cache, args.held_out_fraction, args.seed));
+                              HoldOut(std::move(parts), args.held_out_fraction, args.seed));
     data = {std::move(split.train), std::move(split.held_out)};
-  } else if (own_files) {
-    PENSTOCK_ASSIGN_OR_RETURN(std::shared_ptr<const TokenCache> evaluation,
-                              OpenCache(args, args.evaluation_paths, Part(args.progress, 0.5, 1)));
-    data.evaluation = Dataset::All(std::move(evaluation));
+  } else if (own_data) {
+    PENSTOCK_ASSIGN_OR_RETURN(parts, OpenParts(args, args.evaluation, 0.5, 1));
+    data.evaluation = std::make_shared<const Dataset>(std::move(parts));
     PENSTOCK_RETURN_IF_ERROR(CheckLabels(*data.evaluation, "validation"));
   }
   return data;

@@ -17,7 +17,8 @@
 
 namespace penstock {
 
-// Immutable; safe to share between threads. Documents are numbered from 0 within the dataset.
+// Immutable; safe to share between threads. Documents are numbered from 0 within the dataset, part
+// after part.
 class Dataset {
  public:
   // Tokens [begin, end) of the cache, all of one of its documents.
@@ -27,37 +28,62 @@ class Dataset {
     int64_t end = 0;
   };
 
-  // Every document of `cache`.
-  static std::shared_ptr<const Dataset> All(std::shared_ptr<const TokenCache> cache);
-  Dataset(std::shared_ptr<const TokenCache> cache, std::vector<Range> documents);
+  // What comes from one source, and so lies in one cache.
+  struct Part {
+    std::shared_ptr<const TokenCache> cache;
+    std::vector<Range> documents = {};
+    std::string name = {};  // for people
+    double weight = 1;      // engine/data/mixture.h
+  };
 
-  int64_t documents() const { return static_cast<int64_t>(documents_.size()); }
+  // Every document of `cache`.
+  static Part Whole(std::shared_ptr<const TokenCache> cache);
+  static std::shared_ptr<const Dataset> All(std::shared_ptr<const TokenCache> cache);
+  // Parts without documents are left out.
+  explicit Dataset(std::vector<Part> parts);
+
+  int64_t documents() const { return documents_; }
   int64_t tokens() const { return tokens_; }
   // Sum of LabelledTokens() over all documents.
   int64_t labelled_tokens() const { return labelled_tokens_; }
 
   int64_t Length(int64_t document) const {
-    return documents_[document].end - documents_[document].begin;
+    const Range& range = Find(document).range;
+    return range.end - range.begin;
   }
   std::span<const int32_t> Ids(int64_t document) const {
-    return cache_->ids().subspan(documents_[document].begin, Length(document));
+    const Place place = Find(document);
+    return place.cache.ids().subspan(place.range.begin, place.range.end - place.range.begin);
   }
   // Whether position `position` of the document has a label, which then is the next token.
   bool HasLabel(int64_t document, int64_t position) const {
-    const int64_t next = documents_[document].begin + position + 1;
-    return next < documents_[document].end && cache_->Trained(next);
+    const Place place = Find(document);
+    const int64_t next = place.range.begin + position + 1;
+    return next < place.range.end && place.cache.Trained(next);
   }
   // How many positions of [start, start + length) have a label.
   int64_t LabelledTokens(int64_t document, int64_t start, int64_t length) const;
-  bool AllTrained() const { return cache_->AllTrained(); }
+  bool AllTrained() const;
   // "path:line" of the document.
   std::string LocationText(int64_t document) const;
 
-  const TokenCache& cache() const { return *cache_; }
+  std::span<const Part> parts() const { return parts_; }
+  int64_t FirstDocument(int64_t part) const { return first_[part]; }
 
  private:
-  std::shared_ptr<const TokenCache> cache_;
-  std::vector<Range> documents_;
+  struct Place {
+    const TokenCache& cache;
+    const Range& range;
+  };
+  Place Find(int64_t document) const {
+    size_t part = 0;
+    while (part + 1 < first_.size() && document >= first_[part + 1]) ++part;
+    return {*parts_[part].cache, parts_[part].documents[document - first_[part]]};
+  }
+
+  std::vector<Part> parts_;
+  std::vector<int64_t> first_;  // number of the first document of each part
+  int64_t documents_ = 0;
   int64_t tokens_ = 0;
   int64_t labelled_tokens_ = 0;
 };
@@ -67,18 +93,18 @@ struct DatasetSplit {
   std::shared_ptr<const Dataset> held_out;
 };
 
-// Holds documents out of training: each with probability `fraction`, drawn from (seed, number of
-// the document); at least one, never all. A single document is cut instead: its last tokens,
-// `fraction` of them, are the held-out document. REQUIRES: 0 < fraction < 1.
-// DATA_INVALID, with the numbers, if either side would have no label.
-absl::StatusOr<DatasetSplit> HoldOut(std::shared_ptr<const TokenCache> cache, double fraction,
+// Holds documents of every part out of training: each with probability `fraction`, drawn from
+// (seed, number of the document); at least one, never all. A part of a single document is cut
+// instead: its last tokens, `fraction` of them, are the held-out document. REQUIRES: 0 < fraction <
+// 1; parts are Whole(). DATA_INVALID, with the numbers, if either side of a part would have no
+// label.
+absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, double fraction,
                                      uint64_t seed);
 
 struct JobDataArgs {
-  DataSource train;
-  // Evaluation data: files of their own (same format and rules as `train`), or a share of the
-  // training documents, or neither.
-  std::vector<std::string> evaluation_paths = {};
+  std::vector<DatasetSource> train = {};  // at least one
+  // Evaluation data: datasets of its own, or a share of the training documents, or neither.
+  std::vector<DatasetSource> evaluation = {};
   double held_out_fraction = 0;
   uint64_t seed = 0;
   int64_t embedding_rows = 0;

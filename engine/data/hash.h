@@ -33,7 +33,7 @@ class ContentHash {
 uint64_t HashOf(const void* data, int64_t bytes);
 
 // What a counter hash decides. Values are fixed: changing one changes the data order of jobs.
-enum class RandomStream : uint64_t { kWindowOrder = 1, kRowOrder = 2, kHeldOut = 3 };
+enum class RandomStream : uint64_t { kWindowOrder = 1, kRowOrder = 2, kHeldOut = 3, kMixture = 4 };
 
 // A uniform 64-bit number: a function of its arguments only, the same on every machine. There is
 // no generator state, so nothing else that draws numbers can move the data order.

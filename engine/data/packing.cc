@@ -125,10 +125,36 @@ EpochPlan GroupByRow(std::span<const Window> windows, std::span<const int64_t> r
   return plan;
 }
 
+EpochPlan MakeWrappedPlan(const EpochPlanArgs& args) {
+  std::vector<std::pair<uint64_t, int64_t>> documents(args.document_lengths.size());
+  for (int64_t d = 0; d < static_cast<int64_t>(documents.size()); ++d) {
+    const bool sequential = args.order == RowOrder::kSequential;
+    documents[d] = {
+        sequential ? 0 : CounterRandom(args.seed, RandomStream::kWindowOrder, args.epoch, d), d};
+  }
+  std::sort(documents.begin(), documents.end());
+  std::vector<Window> pieces;
+  std::vector<int64_t> row_of;
+  int64_t token = 0;  // of the whole sequence
+  for (const auto& [key, document] : documents) {
+    const int64_t length = args.document_lengths[document];
+    for (int64_t start = 0; start < length;) {
+      const int64_t room = args.sequence_length - token % args.sequence_length;
+      const int64_t count = std::min(room, length - start);
+      pieces.push_back({{document, start, count}, key});
+      row_of.push_back(token / args.sequence_length);
+      token += count;
+      start += count;
+    }
+  }
+  return GroupByRow(pieces, row_of, PlacesOfRows(args, CeilDiv(token, args.sequence_length)));
+}
+
 }  // namespace
 
 EpochPlan MakeEpochPlan(const EpochPlanArgs& args) {
   PENSTOCK_CHECK(args.sequence_length >= 1, absl::StrCat(args.sequence_length));
+  if (args.packing == Packing::kWrapped) return MakeWrappedPlan(args);
   std::vector<Window> windows = MakeWindows(args);
   std::vector<int64_t> row_of;
   if (args.packing == Packing::kPadded) {

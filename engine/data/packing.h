@@ -8,6 +8,11 @@
 // still takes it. Windows of equal length come in an order drawn from (seed, epoch), and so do
 // the finished rows. So epochs differ, while the number of rows depends on the lengths alone: it
 // is the same in every epoch, and the epoch of a step is one division.
+//
+// kWrapped cuts without regard to windows: the documents, in an order drawn from (seed, epoch),
+// are one sequence of tokens that is cut every sequence_length tokens. Only the last row has
+// padding. Pieces of a document on both sides of a cut do not see each other, nor do different
+// documents; no token and no label is lost (engine/data/dataset.h has the rule for labels).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +23,7 @@
 
 namespace penstock {
 
-enum class Packing : uint8_t { kPacked, kPadded };  // kPadded: one window a row
+enum class Packing : uint8_t { kPacked, kPadded, kWrapped };  // kPadded: one window a row
 enum class RowOrder : uint8_t { kShuffled, kSequential };
 
 // Tokens [start, start + length) of a document.
@@ -52,7 +57,7 @@ struct EpochPlanArgs {
 // rows stay in the order of the documents.
 EpochPlan MakeEpochPlan(const EpochPlanArgs& args);
 
-// The number of windows of documents of these lengths.
+// The number of windows of documents of these lengths. kWrapped has at most twice as many pieces.
 int64_t CountWindows(std::span<const int64_t> document_lengths, int64_t sequence_length);
 
 // The most host memory that MakeEpochPlan() uses for `windows`, its result included.

@@ -17,6 +17,33 @@ void AddUnlabelled(const Dataset& dataset, DataReport& report) {
   }
 }
 
+void AddParts(const BatchStream& stream, DataReport& report) {
+  const Dataset& dataset = stream.dataset();
+  const std::span<const Dataset::Part> parts = dataset.parts();
+  int64_t own_rows = 0;
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const auto part = static_cast<int64_t>(p);
+    DataReport::Part line{.name = parts[p].name,
+                          .weight = parts[p].weight,
+                          .documents = static_cast<int64_t>(parts[p].documents.size()),
+                          .own_rows = stream.mixture().OwnRows(part),
+                          .epoch_rows = stream.mixture().RowsInEpoch(part)};
+    for (const Dataset::Range& range : parts[p].documents) line.tokens += range.end - range.begin;
+    own_rows += line.own_rows;
+    report.parts.push_back(std::move(line));
+    const TokenCache& cache = *parts[p].cache;
+    report.skipped_rows += cache.skipped_rows();
+    for (const SkippedRow& row : cache.skipped()) {
+      report.skipped.push_back(
+          {absl::StrCat(ToText(row.location, cache.source_paths()), ":", row.column), row.message});
+    }
+  }
+  if (parts.size() == 1 && parts[0].weight == 1) report.parts.clear();
+  report.padding_fraction = 1.0 - static_cast<double>(report.tokens) /
+                                      (static_cast<double>(own_rows) *
+                                       static_cast<double>(stream.args().sequence_length));
+}
+
 void AppendNotes(const std::vector<DataReport::Note>& notes, int64_t count, std::string& text) {
   for (const DataReport::Note& note : notes) {
     absl::StrAppend(&text, "  ", note.location, ": ", note.text, "\n");
@@ -38,16 +65,8 @@ DataReport MakeDataReport(const BatchStream& stream) {
   report.rows_per_epoch = stream.rows_per_epoch();
   report.rows_per_step = args.rows_per_micro_batch * args.micro_batches_per_step;
   report.steps_per_epoch = stream.steps_per_epoch();
-  report.padding_fraction =
-      1.0 - static_cast<double>(report.tokens) / (static_cast<double>(report.rows_per_epoch) *
-                                                  static_cast<double>(args.sequence_length));
+  AddParts(stream, report);
   AddUnlabelled(dataset, report);
-  const TokenCache& cache = dataset.cache();
-  report.skipped_rows = cache.skipped_rows();
-  for (const SkippedRow& row : cache.skipped()) {
-    report.skipped.push_back(
-        {absl::StrCat(ToText(row.location, cache.source_paths()), ":", row.column), row.message});
-  }
   return report;
 }
 
@@ -59,6 +78,14 @@ std::string ToText(const DataReport& report) {
       report.documents, report.tokens, report.labelled_tokens, report.windows,
       report.rows_per_epoch, 100 * report.padding_fraction, report.rows_per_step,
       report.steps_per_epoch);
+  for (const DataReport::Part& part : report.parts) {
+    absl::StrAppendFormat(
+        &text,
+        "dataset %s: %d documents, %d tokens; weight %g: %d of its %d rows in "
+        "every epoch, %.1f%% of the epoch\n",
+        part.name, part.documents, part.tokens, part.weight, part.epoch_rows, part.own_rows,
+        100.0 * static_cast<double>(part.epoch_rows) / static_cast<double>(report.rows_per_epoch));
+  }
   if (report.unlabelled_documents > 0) {
     absl::StrAppend(&text, "without any label: ", report.unlabelled_documents, " documents, ",
                     report.one_token_documents, " of them of one token\n");

@@ -18,6 +18,17 @@ struct DataReport {
     std::string text;
   };
 
+  // A dataset of several, and its share of an epoch.
+  struct Part {
+    std::string name;
+    double weight = 1;
+    int64_t documents = 0;
+    int64_t tokens = 0;
+    int64_t own_rows = 0;    // of all its documents, each once
+    int64_t epoch_rows = 0;  // of it in an epoch of the job
+  };
+
+  std::vector<Part> parts;  // empty for a single dataset of weight 1
   int64_t documents = 0;
   int64_t tokens = 0;
   int64_t labelled_tokens = 0;
@@ -27,7 +38,7 @@ struct DataReport {
   int64_t rows_per_epoch = 0;
   int64_t rows_per_step = 0;
   int64_t steps_per_epoch = 0;
-  double padding_fraction = 0;  // of the tokens of an epoch's rows
+  double padding_fraction = 0;  // of the tokens of the rows of all documents, each once
   int64_t skipped_rows = 0;
   std::vector<Note> skipped;     // the first of them, at most kMaxSkippedListed
   std::vector<Note> unlabelled;  // the first of them, at most kMaxUnlabelledListed

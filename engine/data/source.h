@@ -34,6 +34,13 @@ struct DataSource {
   int64_t max_bad_rows = 100;  // skipping more than this ends the reading
 };
 
+// One of the datasets of a job.
+struct DatasetSource {
+  std::string name = {};  // for people
+  DataSource source = {};
+  double weight = 1;  // how often an epoch of the job has its rows: engine/data/mixture.h
+};
+
 inline constexpr int64_t kMaxLineBytes = int64_t{64} << 20;
 // A longer text document goes to the tokenizer in pieces of at most this size.
 inline constexpr int64_t kEncodePieceBytes = int64_t{4} << 20;

@@ -65,26 +65,51 @@ const char* IsaText(CpuIsa isa) {
   return "?";
 }
 
+const char* PackingText(Packing packing) {
+  switch (packing) {
+    case Packing::kPacked:
+      return "packed";
+    case Packing::kPadded:
+      return "padded";
+    case Packing::kWrapped:
+      return "wrapped";
+  }
+  return "?";
+}
+
+// What of several datasets decides the order, beside their documents.
+std::string MixtureText(const Dataset& data) {
+  std::string text;
+  for (const Dataset::Part& part : data.parts()) {
+    absl::StrAppend(&text, text.empty() ? "" : ", ", part.documents.size(), " documents of weight ",
+                    NumberText(part.weight));
+  }
+  return text;
+}
+
 Facts Identity(const TrainConfig& config, const ModelInput& model, const Dataset& train) {
   const OptimizerConfig& optimizer = config.optimizer;
   const ScheduleConfig& schedule = config.schedule;
-  return {{"config.json", ConfigText(model.source.config_json)},
-          {"training data", DataText(train)},
-          {"data.packing", config.data.packing == Packing::kPacked ? "packed" : "padded"},
-          {"seed", absl::StrCat(config.seed)},
-          {"batch.sequence_length", absl::StrCat(config.batch.sequence_length)},
-          {"batch.tokens_per_step", absl::StrCat(config.batch.tokens_per_step)},
-          {"optimizer.learning_rate", NumberText(optimizer.learning_rate)},
-          {"optimizer.beta1", NumberText(optimizer.beta1)},
-          {"optimizer.beta2", NumberText(optimizer.beta2)},
-          {"optimizer.epsilon", NumberText(optimizer.epsilon)},
-          {"optimizer.weight_decay", NumberText(optimizer.weight_decay)},
-          {"optimizer.max_grad_norm", NumberText(optimizer.max_grad_norm)},
-          {"schedule.kind", ShapeText(schedule.shape)},
-          {"schedule.warmup_steps", absl::StrCat(schedule.warmup_steps)},
-          {"schedule.final_fraction", NumberText(schedule.final_fraction)},
-          {"schedule.max_steps", absl::StrCat(schedule.max_steps)},
-          {"schedule.epochs", absl::StrCat(schedule.epochs)}};
+  Facts facts = {{"config.json", ConfigText(model.source.config_json)},
+                 {"training data", DataText(train)},
+                 {"data.packing", PackingText(config.data.packing)},
+                 {"seed", absl::StrCat(config.seed)},
+                 {"batch.sequence_length", absl::StrCat(config.batch.sequence_length)},
+                 {"batch.tokens_per_step", absl::StrCat(config.batch.tokens_per_step)},
+                 {"optimizer.learning_rate", NumberText(optimizer.learning_rate)},
+                 {"optimizer.beta1", NumberText(optimizer.beta1)},
+                 {"optimizer.beta2", NumberText(optimizer.beta2)},
+                 {"optimizer.epsilon", NumberText(optimizer.epsilon)},
+                 {"optimizer.weight_decay", NumberText(optimizer.weight_decay)},
+                 {"optimizer.max_grad_norm", NumberText(optimizer.max_grad_norm)},
+                 {"schedule.kind", ShapeText(schedule.shape)},
+                 {"schedule.warmup_steps", absl::StrCat(schedule.warmup_steps)},
+                 {"schedule.final_fraction", NumberText(schedule.final_fraction)},
+                 {"schedule.max_steps", absl::StrCat(schedule.max_steps)},
+                 {"schedule.epochs", absl::StrCat(schedule.epochs)}};
+  const std::span<const Dataset::Part> parts = train.parts();
+  if (parts.size() > 1 || parts[0].weight != 1) facts["datasets"] = MixtureText(train);
+  return facts;
 }
 
 Facts Rounding(const TrainConfig& config, const TrainingPlan& plan) {

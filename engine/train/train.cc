@@ -110,8 +110,8 @@ class TrainRun {
   absl::Status OpenData() {
     observer_.OnPhase(Phase::kData, 0);
     const ByteTokenizer tokenizer;
-    JobDataArgs args{.train = config_.data.source,
-                     .evaluation_paths = config_.evaluation.validation_paths,
+    JobDataArgs args{.train = config_.data.datasets,
+                     .evaluation = config_.evaluation.datasets,
                      .held_out_fraction = config_.evaluation.validation_fraction,
                      .seed = config_.seed,
                      .embedding_rows = model_.spec.vocab_size,

@@ -114,7 +114,9 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
       {"backend tables and threads", CpuExecutorOverheadBytes(model.spec, plan.executor)});
   train.push_back({"batches", (plan.micro_batches + 1) *
                                   MicroBatchBuffer::Bytes(plan.rows_per_micro_batch, sequence)});
-  train.push_back({"data order (estimate)", EpochPlanPeakBytes(windows, sequence)});
+  std::vector<double> mixing;
+  for (const DatasetSource& dataset : config.data.datasets) mixing.push_back(dataset.weight);
+  train.push_back({"data order (estimate)", MixturePeakBytes(windows, mixing, sequence)});
 
   const auto with = [](std::vector<MemoryPlanSummary::Entry> entries, std::string name,
                        int64_t bytes) {
@@ -362,9 +364,12 @@ HostMemoryLimit UsableHostMemory(const TrainConfig& config) {
 }
 
 absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config) {
-  std::vector<std::string> paths = config.data.source.paths;
-  paths.insert(paths.end(), config.evaluation.validation_paths.begin(),
-               config.evaluation.validation_paths.end());
+  std::vector<std::string> paths;
+  for (const auto* datasets : {&config.data.datasets, &config.evaluation.datasets}) {
+    for (const DatasetSource& dataset : *datasets) {
+      paths.insert(paths.end(), dataset.source.paths.begin(), dataset.source.paths.end());
+    }
+  }
   int64_t bytes = 0;
   for (const std::string& path : paths) {
     struct stat info;

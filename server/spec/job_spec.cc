@@ -348,9 +348,21 @@ std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
   return warnings;
 }
 
+Packing ToPacking(v1::Packing packing) {
+  switch (packing) {
+    case v1::PACKING_PADDED:
+      return Packing::kPadded;
+    case v1::PACKING_WRAPPED:
+      return Packing::kWrapped;
+    default:
+      return Packing::kPacked;
+  }
+}
+
 DataConfig ToDataConfig(const v1::DataSpec& data) {
   DataConfig config;
-  DataSource& source = config.source;
+  config.datasets.emplace_back();
+  DataSource& source = config.datasets[0].source;
   source.format =
       data.format() == v1::DATA_FORMAT_TEXT ? DataFormat::kText : DataFormat::kTokenIdsJsonl;
   source.paths.assign(data.paths().begin(), data.paths().end());
@@ -360,7 +372,7 @@ DataConfig ToDataConfig(const v1::DataSpec& data) {
   source.on_bad_row =
       data.on_bad_row() == v1::BAD_ROW_POLICY_SKIP ? BadRowPolicy::kSkip : BadRowPolicy::kRefuse;
   source.max_bad_rows = static_cast<int64_t>(data.max_bad_rows());
-  config.packing = data.packing() == v1::PACKING_PADDED ? Packing::kPadded : Packing::kPacked;
+  config.packing = ToPacking(data.packing());
   return config;
 }
 
@@ -417,8 +429,11 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
                      .epochs = schedule.epochs()};
   const v1::EvaluationSpec& evaluation = resolved.evaluation();
   config.evaluation.validation_fraction = evaluation.validation_fraction();
-  config.evaluation.validation_paths.assign(evaluation.validation_paths().begin(),
-                                            evaluation.validation_paths().end());
+  if (!evaluation.validation_paths().empty()) {
+    config.evaluation.datasets = config.data.datasets;
+    config.evaluation.datasets[0].source.paths.assign(evaluation.validation_paths().begin(),
+                                                      evaluation.validation_paths().end());
+  }
   config.evaluation.every_steps = evaluation.every_steps();
   config.evaluation.max_tokens = evaluation.max_tokens();
   config.checkpoint_every_steps = resolved.checkpoints().every_steps();

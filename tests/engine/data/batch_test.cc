@@ -95,13 +95,13 @@ TEST_F(BatchStreamTest, PackedDocumentsAreIsolated) {
   EXPECT_EQ(step[0].real_tokens, 25);
 }
 
-TEST_F(BatchStreamTest, PackedAndPaddedLabelTheSameTokens) {
+TEST_F(BatchStreamTest, EveryPackingLabelsTheSameTokens) {
   std::mt19937 random(1);
   std::vector<int64_t> lengths(200);
   for (int64_t& length : lengths) length = 1 + random() % 70;
   const auto data = Data(RowsOfLengths(lengths));
   std::map<Packing, std::vector<std::pair<int32_t, int32_t>>> pairs;
-  for (const Packing packing : {Packing::kPacked, Packing::kPadded}) {
+  for (const Packing packing : {Packing::kPacked, Packing::kPadded, Packing::kWrapped}) {
     const auto stream = Stream({.dataset = data,
                                 .sequence_length = 32,
                                 .rows_per_micro_batch = 3,
@@ -119,6 +119,7 @@ TEST_F(BatchStreamTest, PackedAndPaddedLabelTheSameTokens) {
     std::sort(pairs[packing].begin(), pairs[packing].end());
   }
   EXPECT_EQ(pairs[Packing::kPacked], pairs[Packing::kPadded]);
+  EXPECT_EQ(pairs[Packing::kPacked], pairs[Packing::kWrapped]);
   // Ids count up within a document, so every pair is a token and its successor.
   for (const auto& [id, label] : pairs[Packing::kPacked]) ASSERT_EQ(label, id + 1);
   EXPECT_EQ(static_cast<int64_t>(pairs[Packing::kPacked].size()), data->labelled_tokens());
@@ -137,7 +138,7 @@ TEST_F(BatchStreamTest, EveryEpochUsesEveryTokenAndEveryLabelOnce) {
                                 .sequence_length = length,
                                 .rows_per_micro_batch = rows,
                                 .micro_batches_per_step = 1 + static_cast<int64_t>(random() % 4),
-                                .packing = round % 2 == 0 ? Packing::kPacked : Packing::kPadded,
+                                .packing = static_cast<Packing>(round % 3),
                                 .seed = random()});
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       std::vector<int32_t> labels;
@@ -224,9 +225,54 @@ TEST_F(BatchStreamTest, DataSmallerThanABatchIsOneShortStep) {
   }
 }
 
+// A document that a row's end cuts goes on in the next row as a segment of its own, and what it
+// predicts across the cut is a label of the first part.
+TEST_F(BatchStreamTest, WrappedRowsCutDocumentsWithoutLosingLabels) {
+  const auto stream = Stream({.dataset = Data({{1, 2, 3}, {11, 12, 13, 14}, {21, 22}}),
+                              .sequence_length = 5,
+                              .rows_per_micro_batch = 2,
+                              .micro_batches_per_step = 1,
+                              .packing = Packing::kWrapped,
+                              .order = RowOrder::kSequential});
+  const std::vector<Snapshot> step = Step(*stream, 0);
+  EXPECT_THAT(step[0].ids, ElementsAre(1, 2, 3, 11, 12, 13, 14, 21, 22, 0));
+  EXPECT_THAT(step[0].labels, ElementsAre(2, 3, -1, 12, 13, 14, -1, 22, -1, -1));
+  EXPECT_THAT(step[0].positions, ElementsAre(0, 1, 2, 0, 1, 0, 1, 0, 1, 0));
+  EXPECT_THAT(step[0].starts, ElementsAre(0, 3, 5, 7, 9, 10));
+}
+
+// Several datasets with weights: what a step holds is a function of its number, whatever was asked
+// before it, so a run that stops anywhere goes on with the same batches.
+TEST_F(BatchStreamTest, StepsOfAMixtureDoNotDependOnWhatCameBefore) {
+  std::vector<Dataset::Part> parts;
+  int32_t base = 0;
+  for (const auto& [documents, weight] : {std::pair{31, 1.0}, {7, 2.5}, {12, 0.3}}) {
+    std::vector<std::vector<int32_t>> rows;
+    for (int d = 0; d < documents; ++d) rows.push_back({base + d, base + d, base + d});
+    base += 1000;
+    parts.push_back(Dataset::Whole(CacheOfRows(dir_, rows)));
+    parts.back().weight = weight;
+  }
+  const auto dataset = std::make_shared<const Dataset>(std::move(parts));
+  for (int round = 0; round < 3; ++round) {
+    const BatchStream::Args args{.dataset = dataset,
+                                 .sequence_length = 8,
+                                 .rows_per_micro_batch = 2,
+                                 .micro_batches_per_step = 2,
+                                 .packing = static_cast<Packing>(round),
+                                 .seed = 5};
+    const auto whole = Stream(args);
+    const int64_t steps = 4 * whole->steps_per_epoch();
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto resumed = Stream(args);
+      ASSERT_EQ(Step(*resumed, step), Step(*whole, step)) << step;
+    }
+  }
+}
+
 TEST_F(BatchStreamTest, EmptyDataIsRefused) {
-  const auto empty =
-      std::make_shared<const Dataset>(CacheOfRows(dir_, {{1, 2}}), std::vector<Dataset::Range>());
+  const auto empty = std::make_shared<const Dataset>(
+      std::vector<Dataset::Part>{{.cache = CacheOfRows(dir_, {{1, 2}})}});
   const absl::Status status = BatchStream::Create({.dataset = empty,
                                                    .sequence_length = 4,
                                                    .rows_per_micro_batch = 4,

@@ -53,7 +53,7 @@ class HoldOutTest : public testing::Test {
  protected:
   DatasetSplit Split(int64_t documents, double fraction, uint64_t seed = 1) {
     rows_ = RowsOfLengths(std::vector<int64_t>(documents, 3));
-    return Must(HoldOut(CacheOfRows(dir_, rows_), fraction, seed));
+    return Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, rows_))}, fraction, seed));
   }
   TempDir dir_;
   std::vector<std::vector<int32_t>> rows_;
@@ -87,7 +87,7 @@ TEST_F(HoldOutTest, IsAFunctionOfTheSeed) {
 
 TEST_F(HoldOutTest, SingleDocumentGivesItsLastTokens) {
   const auto cache = CacheOfRows(dir_, RowsOfLengths({10}));
-  const DatasetSplit split = Must(HoldOut(cache, 0.3, 1));
+  const DatasetSplit split = Must(HoldOut({Dataset::Whole(cache)}, 0.3, 1));
   EXPECT_THAT(RowsOf(*split.train)[0], ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(RowsOf(*split.held_out)[0], ElementsAre(7, 8, 9));
   EXPECT_EQ(split.train->labelled_tokens(), 6);  // 7 is no label of the training part
@@ -96,24 +96,40 @@ TEST_F(HoldOutTest, SingleDocumentGivesItsLastTokens) {
 
 TEST_F(HoldOutTest, SingleDocumentKeepsALabelOnBothSides) {
   for (const double fraction : {0.001, 0.999}) {
-    const DatasetSplit split = Must(HoldOut(CacheOfRows(dir_, RowsOfLengths({4})), fraction, 1));
+    const DatasetSplit split =
+        Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({4})))}, fraction, 1));
     EXPECT_EQ(split.train->tokens(), 2);
     EXPECT_EQ(split.held_out->tokens(), 2);
   }
-  const absl::Status status = HoldOut(CacheOfRows(dir_, RowsOfLengths({3})), 0.1, 1).status();
+  const absl::Status status =
+      HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({3})))}, 0.1, 1).status();
   EXPECT_EQ(ReasonOf(status), reason::kDataInvalid);
   EXPECT_THAT(std::string(status.message()), HasSubstr("one document of 3 token(s)"));
 }
 
 TEST_F(HoldOutTest, PartWithoutLabelsIsRefused) {
   const auto cache = CacheOfRows(dir_, {{1}, {2}, {3}});
-  EXPECT_EQ(ReasonOf(HoldOut(cache, 0.5, 1).status()), reason::kDataInvalid);
+  EXPECT_EQ(ReasonOf(HoldOut({Dataset::Whole(cache)}, 0.5, 1).status()), reason::kDataInvalid);
+}
+
+TEST_F(HoldOutTest, EveryPartGivesAShare) {
+  std::vector<Dataset::Part> parts = {
+      Dataset::Whole(CacheOfRows(dir_, RowsOfLengths(std::vector<int64_t>(50, 3)))),
+      Dataset::Whole(CacheOfRows(dir_, {{901, 902, 903}, {904, 905, 906}})),
+      Dataset::Whole(CacheOfRows(dir_, {{801, 802, 803, 804, 805, 806}}))};
+  const DatasetSplit split = Must(HoldOut(parts, 0.2, 3));
+  ASSERT_EQ(split.train->parts().size(), 3u);
+  ASSERT_EQ(split.held_out->parts().size(), 3u);
+  EXPECT_EQ(split.held_out->parts()[1].documents.size(), 1u);
+  EXPECT_THAT(RowsOf(*split.held_out).back(), ElementsAre(805, 806));
+  EXPECT_EQ(split.train->tokens() + split.held_out->tokens(), 162);
+  EXPECT_EQ(split.train->FirstDocument(2), split.train->documents() - 1);
 }
 
 class OpenJobDataTest : public testing::Test {
  protected:
   JobDataArgs Args(const std::string& rows) {
-    return {.train = JsonlSource({dir_.Write("train.jsonl", rows)}),
+    return {.train = {{.source = JsonlSource({dir_.Write("train.jsonl", rows)})}},
             .embedding_rows = 100,
             .tokenizer = &tokenizer_,
             .cache_directory = dir_.path() + "/cache"};
@@ -135,7 +151,7 @@ TEST_F(OpenJobDataTest, EvaluationIsAbsentAFractionOrFilesOfItsOwn) {
   JobData data = Must(OpenJobData(args));
   EXPECT_EQ(data.train->documents(), 1);
   EXPECT_EQ(data.evaluation->documents(), 1);
-  args.evaluation_paths = {dir_.Write("validation.jsonl", "[5,6,7]\n")};
+  args.evaluation = {{.source = JsonlSource({dir_.Write("validation.jsonl", "[5,6,7]\n")})}};
   ExpectRefused(args, "keep one of them");
   args.held_out_fraction = 0;
   data = Must(OpenJobData(args));
@@ -158,22 +174,41 @@ TEST_F(OpenJobDataTest, NoLabelAtAllIsRefusedWithTheArithmetic) {
 
 TEST_F(OpenJobDataTest, EmptyEvaluationIsRefused) {
   JobDataArgs args = Args("[1,2]\n");
-  args.evaluation_paths = {dir_.Write("validation.jsonl", "")};
+  args.evaluation = {{.source = JsonlSource({dir_.Write("validation.jsonl", "")})}};
   ExpectRefused(args, "no documents");
-  args.evaluation_paths = {dir_.Write("validation.jsonl", "[1]\n")};
+  args.evaluation = {{.source = JsonlSource({dir_.Write("validation.jsonl", "[1]\n")})}};
   ExpectRefused(args, "the validation data has no label");
+}
+
+TEST_F(OpenJobDataTest, DatasetsAreOneAfterTheOtherWithTheirNamesAndWeights) {
+  JobDataArgs args = Args("[1,2]\n");
+  args.train.push_back(
+      {.name = "b", .source = JsonlSource({dir_.Write("b.jsonl", "[3,4,5]\n")}), .weight = 2});
+  const JobData data = Must(OpenJobData(args));
+  EXPECT_THAT(RowsOf(*data.train), ElementsAre(ElementsAre(1, 2), ElementsAre(3, 4, 5)));
+  EXPECT_EQ(data.train->labelled_tokens(), 3);
+  EXPECT_TRUE(data.train->HasLabel(1, 1));
+  EXPECT_FALSE(data.train->HasLabel(0, 1));
+  EXPECT_THAT(data.train->LocationText(1), HasSubstr("b.jsonl:1"));
+  EXPECT_EQ(data.train->parts()[1].weight, 2);
+  for (const double weight : {0.0, -1.0, 1001.0, std::numeric_limits<double>::quiet_NaN()}) {
+    args.train[1].weight = weight;
+    ExpectRefused(args, "the weight of dataset b is ");
+  }
+  args.train[1] = {.name = "b", .source = JsonlSource({dir_.Write("b.jsonl", "[3]\n")})};
+  ExpectRefused(args, "the training data of b has no label");
 }
 
 TEST_F(OpenJobDataTest, IdsOfBothSidesAreChecked) {
   ExpectRefused(Args("[1,100]\n"), "token id 100");
   JobDataArgs args = Args("[1,99]\n");
-  args.evaluation_paths = {dir_.Write("validation.jsonl", "[1,2]\n[3,200]\n")};
+  args.evaluation = {{.source = JsonlSource({dir_.Write("validation.jsonl", "[1,2]\n[3,200]\n")})}};
   ExpectRefused(args, "validation.jsonl:2");
 }
 
 TEST_F(OpenJobDataTest, BytesNeed257Rows) {
   JobDataArgs args = Args("");
-  args.train = {.paths = {dir_.Write("text", "hello")}};
+  args.train[0].source = {.paths = {dir_.Write("text", "hello")}};
   args.embedding_rows = 256;
   ExpectRefused(args, "token id 256");
   args.embedding_rows = 257;
@@ -182,7 +217,7 @@ TEST_F(OpenJobDataTest, BytesNeed257Rows) {
 
 TEST_F(OpenJobDataTest, ProgressCoversBothSides) {
   JobDataArgs args = Args("[1,2]\n");
-  args.evaluation_paths = {dir_.Write("validation.jsonl", "[5,6,7]\n")};
+  args.evaluation = {{.source = JsonlSource({dir_.Write("validation.jsonl", "[5,6,7]\n")})}};
   double last = 0;
   bool saw_half = false;
   args.progress = [&](double fraction) {

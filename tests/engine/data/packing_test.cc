@@ -38,7 +38,11 @@ void CheckPlan(const EpochPlan& plan, const EpochPlanArgs& args) {
   for (const Piece& piece : pieces) {
     ASSERT_EQ(piece.start, next[piece.document]);
     const int64_t left = args.document_lengths[piece.document] - piece.start;
-    ASSERT_EQ(piece.length, std::min(left, args.sequence_length));
+    if (args.packing == Packing::kWrapped) {
+      ASSERT_LE(piece.length, std::min(left, args.sequence_length));
+    } else {
+      ASSERT_EQ(piece.length, std::min(left, args.sequence_length));
+    }
     next[piece.document] += piece.length;
   }
   for (size_t d = 0; d < next.size(); ++d) ASSERT_EQ(next[d], args.document_lengths[d]);
@@ -56,7 +60,7 @@ TEST(EpochPlanTest, UsesEveryTokenOnceInRowsThatFit) {
   for (uint32_t seed = 0; seed < 60; ++seed) {
     const int64_t sequence_length = 1 + seed * 7 % 150;
     const auto lengths = RandomLengths(seed, 1 + seed * 5, 1 + seed * 13 % 400);
-    for (const Packing packing : {Packing::kPacked, Packing::kPadded}) {
+    for (const Packing packing : {Packing::kPacked, Packing::kPadded, Packing::kWrapped}) {
       for (const RowOrder order : {RowOrder::kShuffled, RowOrder::kSequential}) {
         EpochPlanArgs args = Args(lengths, sequence_length, packing, seed);
         args.order = order;
@@ -65,6 +69,8 @@ TEST(EpochPlanTest, UsesEveryTokenOnceInRowsThatFit) {
         if (packing == Packing::kPadded) {
           EXPECT_EQ(plan.rows(), CountWindows(lengths, sequence_length));
         }
+        EXPECT_LE(static_cast<int64_t>(plan.pieces.size()),
+                  2 * CountWindows(lengths, sequence_length));
       }
     }
   }
@@ -72,7 +78,7 @@ TEST(EpochPlanTest, UsesEveryTokenOnceInRowsThatFit) {
 
 TEST(EpochPlanTest, IsAFunctionOfSeedAndEpoch) {
   const auto lengths = RandomLengths(1, 300, 90);
-  for (const Packing packing : {Packing::kPacked, Packing::kPadded}) {
+  for (const Packing packing : {Packing::kPacked, Packing::kPadded, Packing::kWrapped}) {
     const EpochPlan first = MakeEpochPlan(Args(lengths, 64, packing, 0));
     const EpochPlan again = MakeEpochPlan(Args(lengths, 64, packing, 0));
     EXPECT_EQ(first.pieces, again.pieces);
@@ -141,8 +147,26 @@ TEST(EpochPlanTest, SequentialPaddedRowsAreInDocumentOrder) {
   EXPECT_EQ(MakeEpochPlan(args).pieces, wanted);
 }
 
+TEST(EpochPlanTest, WrappedRowsAreFullButOne) {
+  for (uint32_t seed = 0; seed < 20; ++seed) {
+    const auto lengths = RandomLengths(seed, 50 + seed, 40);
+    int64_t tokens = 0;
+    for (const int64_t length : lengths) tokens += length;
+    const EpochPlan plan = MakeEpochPlan(Args(lengths, 64, Packing::kWrapped, seed));
+    ASSERT_EQ(plan.rows(), CeilDiv(tokens, 64));
+    int64_t short_rows = 0;
+    for (int64_t r = 0; r < plan.rows(); ++r) {
+      int64_t filled = 0;
+      for (const Piece& piece : plan.Row(r)) filled += piece.length;
+      short_rows += filled < 64 ? 1 : 0;
+    }
+    EXPECT_EQ(short_rows, tokens % 64 == 0 ? 0 : 1);
+  }
+}
+
 TEST(EpochPlanTest, NoDocumentsAreNoRows) {
   EXPECT_EQ(MakeEpochPlan(Args({}, 8)).rows(), 0);
+  EXPECT_EQ(MakeEpochPlan(Args({}, 8, Packing::kWrapped)).rows(), 0);
   EXPECT_EQ(CountWindows({}, 8), 0);
 }
 

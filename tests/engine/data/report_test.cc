@@ -67,6 +67,28 @@ TEST(DataReportTest, SaysNothingOfWhatIsNotThere) {
   EXPECT_THAT(text, Not(HasSubstr("without any label")));
 }
 
+TEST(DataReportTest, DatasetsOfAMixtureAreToldApart) {
+  TempDir dir;
+  std::vector<Dataset::Part> parts = {
+      Dataset::Whole(CacheOfRows(dir, {{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11}})),
+      Dataset::Whole(CacheOfRows(dir, {{21, 22, 23, 24}}))};
+  parts[0].name = "poems";
+  parts[1].name = "maps";
+  parts[1].weight = 3;
+  const auto stream =
+      Must(BatchStream::Create({.dataset = std::make_shared<const Dataset>(std::move(parts)),
+                                .sequence_length = 4,
+                                .rows_per_micro_batch = 2,
+                                .micro_batches_per_step = 1}));
+  const DataReport report = MakeDataReport(*stream);
+  EXPECT_EQ(report.rows_per_epoch, 6);
+  EXPECT_DOUBLE_EQ(report.padding_fraction, 1.0 / 16);
+  const std::string text = ToText(report);
+  EXPECT_THAT(text, HasSubstr("dataset poems: 3 documents, 11 tokens; weight 1: 3 of its 3 rows in "
+                              "every epoch, 50.0% of the epoch"));
+  EXPECT_THAT(text, HasSubstr("dataset maps: 1 documents, 4 tokens; weight 3: 3 of its 1 rows"));
+}
+
 TEST(DataReportTest, LongListsAreCappedAndSaySo) {
   TempDir dir;
   std::string rows = "[1,2]\n";

@@ -133,7 +133,7 @@ TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunWhateverThePolicies)
   const auto config_of = [&](const std::string& run) {
     TrainConfig config = Config(run);
     config.model = ModelFromConfig{UntiedModel().dump()};
-    config.data.source.paths = {dir_.Path("longer.txt")};
+    config.data.datasets[0].source.paths = {dir_.Path("longer.txt")};
     config.evaluation.every_steps = 3;
     config.schedule = {.warmup_steps = 25, .max_steps = kSteps};
     config.optimizer.weight_decay = 0.1;
@@ -243,7 +243,7 @@ TEST_F(ResumeTest, CheckpointOfAnotherRunIsRefusedAndKept) {
       {"training data", [](TrainConfig& c) { c.evaluation.validation_fraction = 0.5; }},
       {"training data", [this](TrainConfig& c) {
          WriteFileOrDie(dir_.Path("other.txt"), SomeText(299) + "x");
-         c.data.source.paths = {dir_.Path("other.txt")};
+         c.data.datasets[0].source.paths = {dir_.Path("other.txt")};
        }}};
   TrainConfig config = Config("run");
   MustTrain(config, 3);
@@ -260,7 +260,7 @@ TEST_F(ResumeTest, CheckpointOfAnotherRunIsRefusedAndKept) {
   }
   // The same text elsewhere is the same data.
   fs::copy_file(dir_.Path("data.txt"), dir_.Path("copy.txt"));
-  config.data.source.paths = {dir_.Path("copy.txt")};
+  config.data.datasets[0].source.paths = {dir_.Path("copy.txt")};
   EXPECT_EQ(MustTrain(config).resumed.size(), 1u);
 }
 

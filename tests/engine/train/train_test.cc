@@ -273,7 +273,7 @@ TEST_F(TrainTest, StepsWithoutLabelsAreSkippedAndReported) {
     rows += std::string(R"({"ids":[5,6,7],"labels":[)") + labels + "]}\n";
   }
   TrainConfig config = TinyTrainConfig(dir_.Path("run"), Data(rows));
-  config.data.source.format = DataFormat::kTokenIdsJsonl;
+  config.data.datasets[0].source.format = DataFormat::kTokenIdsJsonl;
   config.data.packing = Packing::kPadded;
   config.batch = {.sequence_length = 4, .tokens_per_step = 4, .micro_batch_tokens = 4};
   config.schedule.max_steps = 8;
@@ -296,7 +296,7 @@ TEST_F(TrainTest, StepsWithoutLabelsAreSkippedAndReported) {
 TEST_F(TrainTest, DataWithoutAnyLabelIsRefused) {
   TrainConfig config =
       TinyTrainConfig(dir_.Path("run"), Data("{\"ids\":[5,6],\"labels\":[-100,-100]}\n"));
-  config.data.source.format = DataFormat::kTokenIdsJsonl;
+  config.data.datasets[0].source.format = DataFormat::kTokenIdsJsonl;
   RecordingObserver observer;
   EXPECT_EQ(ReasonOf(Train(config, observer).status()), reason::kDataInvalid);
   EXPECT_THAT(observer.saved, IsEmpty());
@@ -317,7 +317,7 @@ TEST_F(TrainTest, NonFiniteStepsAreSkippedThenFailTheJobWithItsCheckpointSaved) 
   for (double max_grad_norm : {0.0, 1.0}) {
     TrainConfig config = TinyTrainConfig(dir_.Path("run" + std::to_string(++files_)), Data(rows));
     config.model = ModelFromDirectory{model};
-    config.data.source.format = DataFormat::kTokenIdsJsonl;
+    config.data.datasets[0].source.format = DataFormat::kTokenIdsJsonl;
     config.data.packing = Packing::kPadded;
     config.batch = {.sequence_length = 4, .tokens_per_step = 4, .micro_batch_tokens = 4};
     config.optimizer.max_grad_norm = max_grad_norm;

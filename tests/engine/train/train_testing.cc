@@ -68,9 +68,9 @@ void UsePolicy(const Policy& policy, const ModelInput& model, TrainingPlan& plan
 TrainConfig TinyTrainConfig(const std::string& directory, const std::string& data_path) {
   TrainConfig config;
   config.model = ModelFromConfig{ByteModelConfig().dump()};
-  config.data.source = {.format = DataFormat::kText,
-                        .paths = {data_path},
-                        .text_documents = TextDocuments::kBlankLine};
+  config.data.datasets = {{.source = {.format = DataFormat::kText,
+                                      .paths = {data_path},
+                                      .text_documents = TextDocuments::kBlankLine}}};
   config.batch = {.sequence_length = 16,
                   .tokens_per_step = 64,
                   .micro_batch_tokens = 32,

@@ -65,7 +65,7 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
   const auto model = OpenModelInput(config);
   ASSERT_TRUE(model.ok()) << model.status();
   const ByteTokenizer tokenizer;
-  const auto data = OpenJobData({.train = config.data.source,
+  const auto data = OpenJobData({.train = config.data.datasets,
                                  .held_out_fraction = 0.2,
                                  .seed = 1,
                                  .embedding_rows = model->spec.vocab_size,

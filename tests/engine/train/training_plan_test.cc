@@ -276,7 +276,7 @@ TEST(TrainingPlanTest, LargeVocabularyStaysInsideThePlan) {
   WriteFileOrDie(dir.Path("data.jsonl"), "{\"ids\":" + ids + "],\"labels\":" + labels + "]}\n");
   TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.jsonl"));
   config.model = ModelFromConfig{LargeVocabularyConfig(32, true).dump()};
-  config.data.source.format = DataFormat::kTokenIdsJsonl;
+  config.data.datasets[0].source.format = DataFormat::kTokenIdsJsonl;
   config.batch = {.sequence_length = 4096, .tokens_per_step = 4096, .micro_batch_tokens = 4096};
   config.schedule.max_steps = 1;
   config.host_memory_bytes = int64_t{1} << 30;
