@@ -139,7 +139,7 @@ TEST_F(CudaExecutorTest, EveryPolicyGivesTheSameBits) {
   }
 }
 
-// BC-13: layers of 235 MB, copies and matrices of the size that real models have, through 1 to 3
+// BC-13: layers of 235 MB, copies and matrices of the size that real models have, through 1 and 2
 // slots, against everything resident.
 TEST_F(CudaExecutorTest, Bc13LargeLayersStreamedAndResidentGiveTheSameBits) {
   const auto large = [](ModelSpec& spec) {
@@ -163,15 +163,16 @@ TEST_F(CudaExecutorTest, Bc13LargeLayersStreamedAndResidentGiveTheSameBits) {
                                 kLayers, {.weights = true, .gradients = true, .state = true})}),
                    documents);
   ASSERT_GT(resident.program().micro_batches, 1);
-  const double norm = resident.Run(3).decision.grad_norm;
-  for (int slots : {1, 2, 3}) {
+  const double norm = resident.Run(2).decision.grad_norm;
+  const std::vector<uint8_t> expected = resident.State();
+  for (int slots : {1, 2}) {
     TinyJob streamed(options({.saving = {.level = SaveLevel::kInput},
                               .decoder_slots = slots,
                               .gradient_type = GradientType::kBfloat16,
                               .update_time = UpdateTime::kNextStep}),
                      documents);
-    EXPECT_EQ(streamed.Run(3).decision.grad_norm, norm) << slots;
-    EXPECT_TRUE(streamed.State() == resident.State()) << slots;
+    EXPECT_EQ(streamed.Run(2).decision.grad_norm, norm) << slots;
+    EXPECT_TRUE(streamed.State() == expected) << slots;
   }
 }
 

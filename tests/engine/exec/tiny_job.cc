@@ -179,6 +179,7 @@ std::vector<float> TinyJob::Gradients() const {
 
 std::vector<uint8_t> TinyJob::State() const {
   std::vector<uint8_t> bytes;
+  bytes.reserve(store_->bytes());
   const auto add = [&bytes](const auto& span) {
     const auto* begin = reinterpret_cast<const uint8_t*>(span.data());
     bytes.insert(bytes.end(), begin, begin + span.size_bytes());
