@@ -13,10 +13,6 @@
 namespace penstock::client {
 namespace {
 
-std::string StateName(v1::JobState state) {
-  return ShortEnumName(*v1::JobState_descriptor(), state);
-}
-
 std::string StepText(const v1::JobProgress& progress) {
   if (progress.total_steps() == 0) return "-";
   return absl::StrCat(progress.step(), "/", progress.total_steps());
@@ -65,7 +61,15 @@ void AddPlanFacts(const v1::JobPlan& plan, Facts& facts) {
   }
 }
 
+std::string ValidationText(const v1::Checkpoint& checkpoint) {
+  return checkpoint.has_validation_loss() ? FormatLoss(checkpoint.validation_loss()) : "-";
+}
+
 }  // namespace
+
+std::string StateName(v1::JobState state) {
+  return ShortEnumName(*v1::JobState_descriptor(), state);
+}
 
 std::string PlanPage(const v1::JobPlan& plan, bool explain) {
   Facts facts;
@@ -154,12 +158,27 @@ std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetric
   return table.ToText();
 }
 
+std::string CheckpointPage(const v1::Checkpoint& checkpoint) {
+  Facts facts;
+  facts.Add("Checkpoint", checkpoint.name());
+  facts.Add("Step", absl::StrCat(checkpoint.step()));
+  facts.Add("Loss", FormatLoss(checkpoint.loss()));
+  facts.Add("Validation loss", ValidationText(checkpoint));
+  facts.Add("Size", FormatBytes(checkpoint.bytes()));
+  facts.Add("Created", FormatTime(checkpoint.create_time()));
+  facts.Add("Attempt", absl::StrCat(checkpoint.attempt()));
+  facts.Add("Pinned", checkpoint.pinned() ? "yes" : "no");
+  facts.Add("Directory", checkpoint.directory());
+  return facts.ToText();
+}
+
 std::string CheckpointsTable(
     const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints) {
-  Table table({"NAME", "STEP", "LOSS", "SIZE", "CREATED", "DIRECTORY"});
+  Table table({"NAME", "STEP", "LOSS", "VALIDATION", "SIZE", "CREATED", "PINNED", "DIRECTORY"});
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     table.Add({checkpoint.name(), absl::StrCat(checkpoint.step()), FormatLoss(checkpoint.loss()),
-               FormatBytes(checkpoint.bytes()), FormatTime(checkpoint.create_time()),
+               ValidationText(checkpoint), FormatBytes(checkpoint.bytes()),
+               FormatTime(checkpoint.create_time()), checkpoint.pinned() ? "yes" : "-",
                checkpoint.directory()});
   }
   return table.ToText();

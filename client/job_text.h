@@ -15,6 +15,8 @@ std::string JobPage(const v1::Job& job);
 // How a job would run, how fast, and in which memory. `explain`: and what was not chosen, and why.
 std::string PlanPage(const v1::JobPlan& plan, bool explain);
 std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetrics>& points);
+std::string StateName(v1::JobState state);
+std::string CheckpointPage(const v1::Checkpoint& checkpoint);
 std::string CheckpointsTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints);
 
 // One line: "jobs/x running", "jobs/x queued (device_busy): ...".

@@ -48,6 +48,8 @@ int Main(int argc, char** argv) {
   AddCancel(app, context);
   AddDelete(app, context);
   AddCheckpoints(app, context);
+  AddCheckpoint(app, context);
+  AddPin(app, context);
   AddExport(app, context);
   AddInfo(app, context);
   AddReleaseDevice(app, context);

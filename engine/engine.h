@@ -89,6 +89,15 @@ struct DeviceConfig {
   PageLock page_lock = PageLock::kRequired;
 };
 
+// When a run saves, beside its end, and which checkpoints stay.
+struct CheckpointConfig {
+  int64_t every_steps = 0;       // 0: not by steps
+  int64_t every_seconds = 0;     // 0: not by time
+  int64_t keep_last = 2;         // the newest, at least 1
+  int64_t keep_every_steps = 0;  // those of multiples are saved, and stay; 0: none
+  bool keep_best = false;        // that with the lowest evaluation loss is saved, and stays
+};
+
 struct TrainConfig {
   std::variant<ModelFromDirectory, ModelFromConfig> model;
   DataConfig data;
@@ -96,9 +105,7 @@ struct TrainConfig {
   OptimizerConfig optimizer;
   ScheduleConfig schedule;
   EvaluationConfig evaluation;
-  int64_t checkpoint_every_steps = 0;    // 0: not by steps
-  int64_t checkpoint_every_seconds = 0;  // 0: not by time
-  int64_t keep_last_checkpoints = 2;
+  CheckpointConfig checkpoints = {};
   std::string output_directory;  // empty: no export
   ExportElement export_element = ExportElement::kFloat32;
   uint64_t seed = 0;
@@ -182,6 +189,7 @@ struct CheckpointRecord {
   int64_t step = 0;
   int64_t bytes = 0;
   double loss = 0;
+  std::optional<double> evaluation_loss = {};  // of the model after the step, if it was evaluated
   std::string directory;
 };
 
@@ -210,8 +218,11 @@ class TrainObserver {
   virtual void OnResumed(const ResumeRecord& record) = 0;
   virtual void OnCheckpointSaved(const CheckpointRecord& record) = 0;
   virtual void OnCheckpointRemoved(int64_t step) = 0;
-  // It could not be written. Training goes on, and the next one that is due is tried.
+  // It could not be written. Training goes on; another is tried when one is due, or in a minute.
   virtual void OnCheckpointFailed(int64_t step, const absl::Status& error) = 0;
+  // Asked between steps. True, once a request: save a checkpoint of the last finished step, unless
+  // there is one, and go on.
+  virtual bool TakeSaveRequest() = 0;
   // Asked between steps and now and then in long phases. kStop: save a checkpoint of the last
   // finished step (none if there is none yet) and return.
   virtual Wish Ask() = 0;

@@ -100,6 +100,7 @@ struct Daemon::Parts {
   std::optional<LockFile> lock;
   std::unique_ptr<JobStore> store;
   EventHub hub;
+  std::optional<CheckpointReaders> readers;
   std::optional<JobTable> table;
   std::optional<WorkerReports> reports;
   TaskQueue control{"control"};
@@ -107,6 +108,7 @@ struct Daemon::Parts {
   TaskQueue streams{"streams"};
   std::optional<WorkerManager> workers;
   std::optional<JobManager> manager;
+  std::optional<CheckpointManager> checkpoints;
   std::optional<WatchStreams> watches;
   std::optional<ServiceContext> context;
   std::optional<JobServiceImpl> job_service;
@@ -151,7 +153,9 @@ void Daemon::Parts::ForgetOldReplies() {
 }
 
 absl::Status Daemon::Parts::BuildJobs() {
+  readers.emplace(directory);
   table.emplace(*store, hub);
+  table->SetEndListener([this](const v1::Job& job) { readers->End(job); });
   reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
@@ -161,7 +165,8 @@ absl::Status Daemon::Parts::BuildJobs() {
                   std::move(watcher));
   manager.emplace(JobManagerOptions{.max_queued_jobs = options.max_queued_jobs,
                                     .host_memory_limit_source = options.host_memory_limit_source},
-                  directory, *table, *workers, *options.devices);
+                  directory, *table, *readers, *workers, *options.devices);
+  checkpoints.emplace(directory, *table);
   watches.emplace(
       WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
       control, streams, *manager, hub, directory);
@@ -180,6 +185,7 @@ void Daemon::Parts::BuildServices() {
                                  .validation = validation,
                                  .streams = streams,
                                  .manager = *manager,
+                                 .checkpoints = *checkpoints,
                                  .reports = *reports,
                                  .watches = *watches,
                                  .directory = directory,
@@ -199,6 +205,8 @@ absl::Status Daemon::Parts::Recover() {
   std::set<std::string> known;
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, store->JobNames());
   known.insert(names.begin(), names.end());
+  readers->Recover(names, *table);
+  PENSTOCK_RETURN_IF_ERROR(checkpoints->Recover(names));
   PENSTOCK_RETURN_IF_ERROR(directory.DiscardUnknown(known));
   validation.Post([this] { directory.EmptyTrash(); });
   return absl::OkStatus();

@@ -20,6 +20,9 @@ void AddMetrics(CLI::App& app, Context& context);
 void AddCancel(CLI::App& app, Context& context);
 void AddDelete(CLI::App& app, Context& context);
 void AddCheckpoints(CLI::App& app, Context& context);
+void AddCheckpoint(CLI::App& app, Context& context);
+// pin and unpin.
+void AddPin(CLI::App& app, Context& context);
 void AddExport(CLI::App& app, Context& context);
 void AddInfo(CLI::App& app, Context& context);
 void AddReleaseDevice(CLI::App& app, Context& context);

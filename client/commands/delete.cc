@@ -2,24 +2,41 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 
 namespace penstock::client {
+namespace {
+
+// DeleteJob or DeleteCheckpoint.
+template <typename Stub, typename Request, typename Response>
+ExitCode Delete(const Context& context, const std::string& name, RpcClient& client, Stub& stub,
+                grpc::Status (Stub::*method)(grpc::ClientContext*, const Request&, Response*)) {
+  Request request;
+  request.set_name(name);
+  request.set_request_id(NewRequestId());
+  const absl::StatusOr<Response> response = client.Call(stub, method, request);
+  if (!response.ok()) return context.Fail(response.status(), request.request_id());
+  return context.Print(*response, [&] { return absl::StrCat(name, " deleted\n"); });
+}
+
+}  // namespace
 
 void AddDelete(CLI::App& app, Context& context) {
-  auto name = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand(
-      "delete", "Delete an ended job with its logs, metrics and checkpoints; exports stay");
-  command->add_option("job", *name, "Id or name of the job")->required();
-  OnConnected(*command, context, [&context, name](RpcClient& client) {
-    v1::DeleteJobRequest request;
-    request.set_name(JobName(*name));
-    request.set_request_id(NewRequestId());
-    const absl::StatusOr<v1::DeleteJobResponse> response =
-        client.Call(client.jobs(), &v1::JobService::Stub::DeleteJob, request);
-    if (!response.ok()) return context.Fail(response.status(), request.request_id());
-    return context.Print(*response, [&] { return absl::StrCat(request.name(), " deleted\n"); });
+  auto text = std::make_shared<std::string>();
+  CLI::App* command = app.add_subcommand("delete",
+                                         "Delete an ended job with its logs, metrics and "
+                                         "checkpoints, or one checkpoint; exports stay");
+  command->add_option("name", *text, "Id or name of the job, or {job}/checkpoints/{step}")
+      ->required();
+  OnConnected(*command, context, [&context, text](RpcClient& client) {
+    const std::string name = JobName(*text);
+    if (absl::StrContains(name, "/checkpoints/")) {
+      return Delete(context, name, client, client.checkpoints(),
+                    &v1::CheckpointService::Stub::DeleteCheckpoint);
+    }
+    return Delete(context, name, client, client.jobs(), &v1::JobService::Stub::DeleteJob);
   });
 }
 

@@ -41,6 +41,11 @@ struct RunFacts {
   std::map<std::string, std::string> rounding = {};
 };
 
+struct BestEvaluation {
+  int64_t step = 0;
+  double loss = 0;  // finite
+};
+
 // Where the run stood.
 struct CheckpointInfo {
   int64_t step = 0;
@@ -49,6 +54,9 @@ struct CheckpointInfo {
   int64_t nonfinite_streak = 0;     // steps up to this one that were skipped in a row
   bool evaluation_due = false;      // the one after this step has not been finished
   std::optional<double> loss = {};  // of the last step; finite
+  // Of the model after the step, if it was evaluated; finite.
+  std::optional<double> evaluation_loss = {};
+  std::optional<BestEvaluation> best = {};  // the lowest of all evaluations up to there
   std::string code_version = {};
   RunFacts facts = {};
 };

@@ -23,6 +23,7 @@ constexpr char kChecksum[] = "manifest_xxh3_64";
 constexpr int64_t kMaxNumber = std::numeric_limits<int64_t>::max();
 // Of steps and tokens: far above any run, and far from where adding to it overflows.
 constexpr int64_t kMaxCount = int64_t{1} << 60;
+constexpr double kLargest = std::numeric_limits<double>::max();
 
 json SourceToJson(const ExportSource& source) {
   json files = json::array();
@@ -96,6 +97,14 @@ json TextMapToJson(const std::map<std::string, std::string>& map) {
 absl::Status ReadRun(const ConfigFields& root, CheckpointInfo& info) {
   PENSTOCK_ASSIGN_OR_RETURN(info.nonfinite_streak, root.Integer("nonfinite_streak", 0, info.step));
   PENSTOCK_ASSIGN_OR_RETURN(info.evaluation_due, root.Bool("evaluation_due", false));
+  PENSTOCK_ASSIGN_OR_RETURN(info.evaluation_loss,
+                            root.OptionalNumber("evaluation_loss", -kLargest, kLargest));
+  PENSTOCK_ASSIGN_OR_RETURN(const auto best, root.OptionalObject("best_evaluation"));
+  if (best) {
+    PENSTOCK_ASSIGN_OR_RETURN(const int64_t step, best->Integer("step", 0, info.step));
+    PENSTOCK_ASSIGN_OR_RETURN(const double loss, best->Number("loss", -kLargest, kLargest));
+    info.best = {.step = step, .loss = loss};
+  }
   PENSTOCK_RETURN_IF_ERROR(ReadTextMap(root, "identity", info.facts.identity));
   return ReadTextMap(root, "rounding", info.facts.rounding);
 }
@@ -105,7 +114,6 @@ absl::Status ReadInfo(const ConfigFields& root, CheckpointInfo& info) {
   PENSTOCK_ASSIGN_OR_RETURN(info.tokens, root.Integer("tokens", 0, kMaxCount));
   PENSTOCK_ASSIGN_OR_RETURN(info.updates_applied, root.Integer("updates_applied", 0, info.step));
   PENSTOCK_ASSIGN_OR_RETURN(info.code_version, root.String("code_version"));
-  constexpr double kLargest = std::numeric_limits<double>::max();
   PENSTOCK_ASSIGN_OR_RETURN(info.loss, root.OptionalNumber("loss", -kLargest, kLargest));
   return absl::OkStatus();
 }
@@ -191,6 +199,9 @@ std::string ManifestText(const CheckpointManifest& manifest) {
                {"loss", info.loss ? json(*info.loss) : json()},
                {"nonfinite_streak", info.nonfinite_streak},
                {"evaluation_due", info.evaluation_due},
+               {"evaluation_loss", info.evaluation_loss ? json(*info.evaluation_loss) : json()},
+               {"best_evaluation",
+                info.best ? json{{"step", info.best->step}, {"loss", info.best->loss}} : json()},
                {"identity", TextMapToJson(info.facts.identity)},
                {"rounding", TextMapToJson(info.facts.rounding)},
                {"files", std::move(files)},

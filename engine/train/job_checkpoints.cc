@@ -6,11 +6,10 @@
 #include <system_error>
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/status.h"
+#include "engine/train/checkpoint_directory.h"
 #include "engine/train/file_writer.h"
 #include "engine/train/rooted_file.h"
 #include "engine/train/run_facts.h"
@@ -22,40 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr char kExportBegun[] = ".export-begun";
-constexpr char kRemoved[] = ".removed-";
 constexpr char kUnusable[] = ".unusable-";
-
-absl::StatusOr<std::set<int64_t>> StepsIn(const std::string& directory) {
-  std::set<int64_t> steps;
-  std::error_code error;
-  fs::directory_iterator it(directory, error);
-  if (error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory) {
-    return steps;
-  }
-  for (const fs::directory_iterator end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    int64_t step = 0;
-    if (absl::SimpleAtoi(name, &step) && step > 0 && absl::StrCat(step) == name) {
-      steps.insert(step);
-    }
-  }
-  if (error) {
-    return Error(absl::StatusCode::kUnavailable, reason::kIoError,
-                 absl::StrCat("cannot list the checkpoints in ", directory, ": ", error.message()),
-                 {{"file", directory}});
-  }
-  return steps;
-}
-
-void RemoveLeftovers(const std::string& directory) {
-  StagedDirectory::RemoveAbandoned(directory);
-  std::vector<fs::path> left;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    if (absl::StartsWith(it->path().filename().string(), kRemoved)) left.push_back(it->path());
-  }
-  for (const fs::path& path : left) fs::remove_all(path, error);
-}
 
 bool IsDamaged(const absl::Status& status) {
   return ReasonOf(status) == reason::kCheckpointCorrupt;
@@ -68,23 +34,22 @@ bool IsUnreadable(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<JobCheckpoints> JobCheckpoints::Open(std::string directory, int64_t keep_last,
+absl::StatusOr<JobCheckpoints> JobCheckpoints::Open(std::string directory, RetentionRule rule,
                                                     Events events) {
-  RemoveLeftovers(directory);
-  PENSTOCK_ASSIGN_OR_RETURN(std::set<int64_t> steps, StepsIn(directory));
-  return JobCheckpoints(std::move(directory), keep_last, std::move(events), std::move(steps));
+  StagedDirectory::RemoveAbandoned(directory);
+  TidyCheckpointDirectory(directory);
+  PENSTOCK_ASSIGN_OR_RETURN(std::set<int64_t> steps, ListCheckpointSteps(directory));
+  return JobCheckpoints(std::move(directory), rule, std::move(events), std::move(steps));
 }
 
-JobCheckpoints::JobCheckpoints(std::string directory, int64_t keep_last, Events events,
+JobCheckpoints::JobCheckpoints(std::string directory, RetentionRule rule, Events events,
                                std::set<int64_t> steps)
     : directory_(std::move(directory)),
-      keep_last_(keep_last),
+      rule_(rule),
       events_(std::move(events)),
       steps_(std::move(steps)) {}
 
-std::string JobCheckpoints::PathOf(int64_t step) const {
-  return absl::StrCat(directory_, "/", step);
-}
+std::string JobCheckpoints::PathOf(int64_t step) const { return CheckpointPath(directory_, step); }
 
 absl::StatusOr<std::optional<CheckpointInfo>> JobCheckpoints::LoadNewest(
     const RunFacts& facts, HostStore& store, ThreadPool& pool, ProgressFunction progress) {
@@ -92,6 +57,8 @@ absl::StatusOr<std::optional<CheckpointInfo>> JobCheckpoints::LoadNewest(
   std::vector<std::pair<int64_t, absl::Status>> refused;
   absl::Status unreadable;
   for (auto step = steps_.rbegin(); step != steps_.rend() && !loaded; ++step) {
+    std::error_code error;
+    if (!fs::exists(PathOf(*step), error) && !error) continue;  // somebody has deleted it
     absl::StatusOr<CheckpointInfo> info = Load(*step, facts, store, pool, progress);
     if (info.ok()) {
       loaded = *std::move(info);
@@ -166,21 +133,32 @@ bool JobCheckpoints::ExportBegun() const {
   return fs::exists(absl::StrCat(directory_, "/", kExportBegun), error);
 }
 
-// Renamed first: a directory named by a step is complete at every moment.
-void JobCheckpoints::Prune() {
-  while (static_cast<int64_t>(steps_.size()) > keep_last_) {
-    const int64_t step = *steps_.begin();
-    steps_.erase(steps_.begin());
-    const std::string aside = absl::StrCat(directory_, "/", kRemoved, step);
-    std::error_code error;
-    fs::rename(PathOf(step), aside, error);
-    if (!error) fs::remove_all(aside, error);
-    if (error) {
-      events_.log(absl::StrCat("cannot remove checkpoint ", PathOf(step), ": ", error.message()));
-      continue;
-    }
-    events_.removed(step);
+void JobCheckpoints::Prune(std::optional<int64_t> best) {
+  const absl::StatusOr<CheckpointHolds> holds = ListCheckpointHolds(directory_);
+  if (!holds.ok()) {
+    events_.log(absl::StrCat("no checkpoint is removed: ", std::string(holds.status().message())));
+    return;
   }
+  RetentionState state{.steps = steps_, .held = {}, .best = best};
+  for (const auto& [step, holders] : *holds) state.held.insert(step);
+  for (const int64_t step : ChooseRemovals(rule_, state)) Remove(step);
+}
+
+// What cannot be removed, or is held in this moment, is looked at again by the next Prune.
+void JobCheckpoints::Remove(int64_t step) {
+  const absl::StatusOr<std::optional<std::string>> out = TakeOutCheckpoint(directory_, step);
+  if (!out.ok()) {
+    events_.log(absl::StrCat("cannot remove checkpoint ", PathOf(step), ": ",
+                             std::string(out.status().message())));
+    return;
+  }
+  std::error_code error;
+  if (!out->has_value() && fs::exists(PathOf(step), error)) return;
+  steps_.erase(step);
+  if (!out->has_value()) return;  // somebody else has
+  events_.removed(step);
+  fs::remove_all(**out, error);
+  if (error) events_.log(absl::StrCat("cannot delete ", **out, ": ", error.message()));
 }
 
 }  // namespace penstock

@@ -1,8 +1,8 @@
-// The checkpoints of one job: {directory}/{step}, each complete (checkpoint.h). Keeps the newest,
-// finds the one to go on from.
+// The checkpoints of one job: {directory}/{step}, each complete (checkpoint.h). Keeps what the
+// retention rule says, finds the one to go on from.
 //
 //   .{step}.staging-*    being written; one left by a killed process is removed by the next Open
-//   .removed-{step}      on its way out; likewise
+//   .held-*, .leaving-*, .removed-*        checkpoint_directory.h
 //   .export-begun        NoteExportBegun
 //   .unusable-{step}     set aside by LoadNewest: kept for people to look at
 #pragma once
@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/retention.h"
 
 namespace penstock {
 
@@ -29,7 +30,7 @@ class JobCheckpoints {
 
   // Looks at what is there; the directory need not exist. Unavailable / IO_ERROR if it cannot be
   // listed: a run must not start from step 0 because its checkpoints cannot be seen.
-  static absl::StatusOr<JobCheckpoints> Open(std::string directory, int64_t keep_last,
+  static absl::StatusOr<JobCheckpoints> Open(std::string directory, RetentionRule rule,
                                              Events events);
 
   // Fills the store from the newest checkpoint that can be used and gives its info; nothing if
@@ -51,8 +52,9 @@ class JobCheckpoints {
   absl::StatusOr<int64_t> Save(const HostStore& store, const ExportSource& source,
                                const CheckpointInfo& info, ThreadPool& pool,
                                ProgressFunction progress);
-  // Removes all but the newest keep_last.
-  void Prune();
+  // Removes what need not stay. `best`: the step whose evaluation is the lowest, if that is to
+  // stay.
+  void Prune(std::optional<int64_t> best);
 
   // A note in the directory that the job has begun to export to a place where nothing was. Best
   // effort: without it an attempt after the export finds the place taken.
@@ -60,13 +62,14 @@ class JobCheckpoints {
   bool ExportBegun() const;
 
  private:
-  JobCheckpoints(std::string directory, int64_t keep_last, Events events, std::set<int64_t> steps);
+  JobCheckpoints(std::string directory, RetentionRule rule, Events events, std::set<int64_t> steps);
   absl::StatusOr<CheckpointInfo> Load(int64_t step, const RunFacts& facts, HostStore& store,
                                       ThreadPool& pool, ProgressFunction progress) const;
   void SetAside(int64_t step, const absl::Status& why);
+  void Remove(int64_t step);
 
   const std::string directory_;
-  const int64_t keep_last_;
+  const RetentionRule rule_;
   const Events events_;
   std::set<int64_t> steps_;
 };

@@ -26,6 +26,7 @@
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
+#include "engine/train/save_schedule.h"
 #include "engine/train/train_with_plan.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_plan.h"
@@ -34,7 +35,7 @@
 namespace penstock {
 namespace {
 
-using Clock = std::chrono::steady_clock;
+using Clock = SaveSchedule::Clock;
 
 // Of device memory, beside the context that the GPU's free bytes are without: workspaces of
 // libraries, and what an allocator loses at the edges.
@@ -141,7 +142,9 @@ class TrainRun {
     PENSTOCK_ASSIGN_OR_RETURN(
         JobCheckpoints checkpoints,
         JobCheckpoints::Open(
-            config_.checkpoint_directory, config_.keep_last_checkpoints,
+            config_.checkpoint_directory,
+            {.keep_last = config_.checkpoints.keep_last,
+             .keep_every_steps = config_.checkpoints.keep_every_steps},
             {.log = [this](const std::string& line) { observer_.OnLog(line); },
              .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }}));
     checkpoints_.emplace(std::move(checkpoints));
@@ -165,6 +168,8 @@ class TrainRun {
     tokens_done_ = info.tokens;
     nonfinite_streak_ = info.nonfinite_streak;
     evaluation_due_ = info.evaluation_due;
+    evaluation_loss_ = info.evaluation_loss;
+    best_ = info.best;
     loss_ = info.loss.value_or(std::numeric_limits<double>::quiet_NaN());
     observer_.OnResumed({.step = info.step,
                          .tokens = info.tokens,
@@ -197,7 +202,7 @@ class TrainRun {
 
   absl::Status Steps() {
     const int64_t total = trainer_->total_steps();
-    last_save_ = Clock::now();
+    save_schedule_.emplace(config_.checkpoints, Clock::now());
     if (evaluation_due_) PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
     while (steps_done_ < total) {
       if (observer_.Ask() == Wish::kStop) {
@@ -211,10 +216,16 @@ class TrainRun {
       steps_done_ = record.step;
       tokens_done_ += record.real_tokens;
       loss_ = record.loss;
+      evaluation_loss_.reset();
       observer_.OnStep(record);
       PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));
       PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
-      if (steps_done_ < total && CheckpointDue()) PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+      const bool wanted = observer_.TakeSaveRequest();  // asked always: it is taken by asking
+      const bool improved = config_.checkpoints.keep_best && best_ && best_->step == steps_done_;
+      const bool due = save_schedule_->Due(steps_done_, Clock::now());
+      if (steps_done_ < total && (wanted || improved || due)) {
+        PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+      }
     }
     return absl::OkStatus();
   }
@@ -235,13 +246,6 @@ class TrainRun {
         "steps take %.4g s, %.0f%% %s than the %.4g s predicted from the machine profile %s", mean,
         100 * std::abs(drift), drift > 0 ? "more" : "less", record.predicted_step_seconds,
         plan_.memory.prediction.machine));
-  }
-
-  bool CheckpointDue() const {
-    const int64_t steps = config_.checkpoint_every_steps;
-    const int64_t seconds = config_.checkpoint_every_seconds;
-    return (steps > 0 && steps_done_ % steps == 0) ||
-           (seconds > 0 && Clock::now() - last_save_ >= std::chrono::seconds(seconds));
   }
 
   // The weights are as good as before the streak, so they are saved before the job fails.
@@ -275,6 +279,9 @@ class TrainRun {
     if (evaluation_due_) return absl::OkStatus();
     PENSTOCK_RETURN_IF_ERROR(record.status());
     observer_.OnEvaluation(*record);
+    if (!std::isfinite(record->loss)) return absl::OkStatus();
+    evaluation_loss_ = record->loss;
+    if (!best_ || record->loss < best_->loss) best_ = {.step = steps_done_, .loss = record->loss};
     return absl::OkStatus();
   }
 
@@ -286,16 +293,19 @@ class TrainRun {
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
     const absl::StatusOr<int64_t> bytes = WriteState();
     save_error_ = bytes.status();
-    last_save_ = Clock::now();
     if (!save_error_.ok()) {
+      save_schedule_->Failed(Clock::now());
       observer_.OnCheckpointFailed(steps_done_, save_error_);
       return absl::OkStatus();
     }
+    save_schedule_->Saved(Clock::now());
     observer_.OnCheckpointSaved({.step = steps_done_,
                                  .bytes = *bytes,
                                  .loss = loss_,
+                                 .evaluation_loss = evaluation_loss_,
                                  .directory = checkpoints_->PathOf(steps_done_)});
-    checkpoints_->Prune();
+    checkpoints_->Prune(config_.checkpoints.keep_best && best_ ? std::optional(best_->step)
+                                                               : std::nullopt);
     return absl::OkStatus();
   }
 
@@ -307,6 +317,8 @@ class TrainRun {
                               .nonfinite_streak = nonfinite_streak_,
                               .evaluation_due = evaluation_due_,
                               .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
+                              .evaluation_loss = evaluation_loss_,
+                              .best = best_,
                               .code_version = Version(),
                               .facts = facts_};
     return checkpoints_->Save(
@@ -359,7 +371,9 @@ class TrainRun {
   double loss_ = 0;
   RunFacts facts_;
   std::optional<JobCheckpoints> checkpoints_;
-  Clock::time_point last_save_;
+  std::optional<double> evaluation_loss_;  // after steps_done_; finite
+  std::optional<BestEvaluation> best_;
+  std::optional<SaveSchedule> save_schedule_;
   absl::Status save_error_;  // of the last try to save
 };
 

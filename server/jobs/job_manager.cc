@@ -28,10 +28,12 @@ constexpr int64_t kExportHostBytes = int64_t{64} << 20;
 }  // namespace
 
 JobManager::JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-                       WorkerManager& workers, DeviceRegistry& devices)
+                       const CheckpointReaders& readers, WorkerManager& workers,
+                       DeviceRegistry& devices)
     : options_(std::move(options)),
       directory_(directory),
       table_(table),
+      readers_(readers),
       workers_(workers),
       devices_(devices) {}
 
@@ -165,7 +167,11 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
   job.mutable_plan()->set_host_peak_bytes(kExportHostBytes);
   PENSTOCK_RETURN_IF_ERROR(AdmitMemory(job.plan()));
   const auto record = MakeRecord(request, response);
-  PENSTOCK_RETURN_IF_ERROR(table_.Insert(job, record ? &*record : nullptr));
+  PENSTOCK_RETURN_IF_ERROR(readers_.Begin(job));
+  if (absl::Status inserted = table_.Insert(job, record ? &*record : nullptr); !inserted.ok()) {
+    readers_.End(job);
+    return inserted;
+  }
   workers_.Dispatch();
   return response;
 }
@@ -210,12 +216,12 @@ absl::StatusOr<v1::CancelJobResponse> JobManager::Cancel(const v1::CancelJobRequ
 absl::Status JobManager::CheckNotInUse(const std::string& job) {
   for (const auto& [row, active] : table_.active()) {
     const v1::Job& other = active->stored.job;
-    if (other.has_export_() && absl::StartsWith(other.export_().checkpoint(), job + "/")) {
-      return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointInUse,
-                   absl::StrCat(other.name(), " exports ", other.export_().checkpoint(),
-                                "; wait for its end or cancel it"),
-                   {{"job", job}, {"used_by", other.name()}});
-    }
+    const std::optional<CheckpointName> read = CheckpointReadBy(other);
+    if (!read || read->job != job) continue;
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointInUse,
+                 absl::StrCat(other.name(), " reads the checkpoint of step ", read->step, " of ",
+                              job, "; wait for its end or cancel it"),
+                 {{"job", job}, {"used_by", other.name()}});
   }
   return absl::OkStatus();
 }
@@ -269,35 +275,6 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest&
   if (cut || bytes >= kMaxListBytes) {
     response.set_next_page_token(MakePageToken(filter, last_row));
   }
-  return response;
-}
-
-absl::StatusOr<v1::ListCheckpointsResponse> JobManager::ListCheckpoints(
-    const v1::ListCheckpointsRequest& request) {
-  const std::string filter = "checkpoints " + request.parent();
-  PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  PENSTOCK_ASSIGN_OR_RETURN(const int64_t after,
-                            ParsePageToken(request.page_token(), filter, /*first=*/-1));
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<v1::Checkpoint> found,
-                            table_.store().ListCheckpoints(request.parent(), after, size + 1));
-  v1::ListCheckpointsResponse response;
-  for (v1::Checkpoint& checkpoint : found) {
-    if (response.checkpoints_size() == size) {
-      response.set_next_page_token(
-          MakePageToken(filter, response.checkpoints(static_cast<int>(size) - 1).step()));
-      break;
-    }
-    *response.add_checkpoints() = std::move(checkpoint);
-  }
-  return response;
-}
-
-absl::StatusOr<v1::GetCheckpointResponse> JobManager::GetCheckpoint(
-    const v1::GetCheckpointRequest& request) {
-  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(request.name(), "name"));
-  v1::GetCheckpointResponse response;
-  PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_checkpoint(),
-                            table_.store().GetCheckpoint(name.job, name.step));
   return response;
 }
 

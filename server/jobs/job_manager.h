@@ -1,4 +1,4 @@
-// What clients ask for: the operations behind JobService, CheckpointService and AdminService.
+// What clients ask for: the operations behind JobService and AdminService, and exports.
 //
 // Each mutating operation takes the reply it would give to a repeated request_id from the store
 // first, and stores its own reply in the transaction of its effect. Creating a training job has
@@ -18,6 +18,7 @@
 #include "penstock/v1/admin_service.pb.h"
 #include "penstock/v1/checkpoint_service.pb.h"
 #include "penstock/v1/job.pb.h"
+#include "server/jobs/checkpoint_readers.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/worker_manager.h"
 
@@ -51,7 +52,7 @@ struct WatchBatch {
 class JobManager {
  public:
   JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-             WorkerManager& workers, DeviceRegistry& devices);
+             const CheckpointReaders& readers, WorkerManager& workers, DeviceRegistry& devices);
 
   // The stored reply, or nothing if the job may be planned.
   absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
@@ -69,9 +70,6 @@ class JobManager {
 
   absl::StatusOr<v1::GetJobResponse> Get(const v1::GetJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request);
-  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
-      const v1::ListCheckpointsRequest& request);
-  absl::StatusOr<v1::GetCheckpointResponse> GetCheckpoint(const v1::GetCheckpointRequest& request);
   // Events after `cursor` of one job, or (empty name) of all. NotFound / JOB_NOT_FOUND,
   // OutOfRange / CURSOR_EXPIRED.
   absl::StatusOr<WatchBatch> ReadEvents(const std::string& name, uint64_t cursor);
@@ -98,6 +96,7 @@ class JobManager {
   const JobManagerOptions options_;
   const StateDirectory& directory_;
   JobTable& table_;
+  const CheckpointReaders& readers_;
   WorkerManager& workers_;
   DeviceRegistry& devices_;
 };

@@ -78,6 +78,7 @@ absl::Status JobTable::Move(ActiveJob& job, v1::Job after, int32_t worker_deaths
   if (IsFinal(after.state())) {
     by_name_.erase(name);
     active_.erase(job.stored.row);
+    if (end_listener_) end_listener_(after);
   } else {
     job.stored.job = std::move(after);
     job.stored.worker_deaths = worker_deaths;

@@ -6,10 +6,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -28,7 +30,8 @@ struct RunningWorker {
   std::string device;
   std::optional<SegmentWriter> metrics;
   uint64_t acknowledged = 0;
-  int64_t last_step = 0;  // of the metrics that this daemon has stored
+  uint64_t save_request = 0;  // ReportResponse.save_request
+  int64_t last_step = 0;      // of the metrics that this daemon has stored
   int64_t log_bytes = 0;
   Clock::time_point last_report = Clock::now();
   std::optional<internal::AttemptOutcome> outcome;
@@ -54,6 +57,11 @@ struct ActiveJob {
 class JobTable {
  public:
   JobTable(JobStore& store, EventHub& hub) : store_(store), hub_(hub) {}
+
+  // Hears of every job that has ended, after the fact.
+  void SetEndListener(std::function<void(const v1::Job&)> listener) {
+    end_listener_ = std::move(listener);
+  }
 
   // Reads the unfinished jobs; once, at start.
   absl::Status Load();
@@ -82,6 +90,7 @@ class JobTable {
 
   JobStore& store_;
   EventHub& hub_;
+  std::function<void(const v1::Job&)> end_listener_;
   std::map<int64_t, std::unique_ptr<ActiveJob>> active_;
   std::map<std::string, ActiveJob*> by_name_;
 };

@@ -102,6 +102,7 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
   response.set_command(job->state() == v1::JOB_STATE_CANCELLING
                            ? internal::WORKER_COMMAND_CANCEL
                            : internal::WORKER_COMMAND_CONTINUE);
+  response.set_save_request(job->worker->save_request);
   return response;
 }
 

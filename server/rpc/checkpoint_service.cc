@@ -7,6 +7,16 @@
 namespace penstock::server {
 namespace {
 
+absl::Status CheckNamed(const std::string& name, const std::string& request_id) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRequestId(request_id));
+  return ParseCheckpointName(name, "name").status();
+}
+
+absl::Status CheckSave(const v1::SaveCheckpointRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
+  return CheckJobName(request.parent(), "parent");
+}
+
 absl::Status CheckExport(const v1::ExportCheckpointRequest& request) {
   PENSTOCK_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
   return ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint").status();
@@ -19,7 +29,7 @@ grpc::ServerUnaryReactor* CheckpointServiceImpl::ListCheckpoints(
     v1::ListCheckpointsResponse* response) {
   return Answer<v1::ListCheckpointsResponse>(
       context, response, CheckJobName(request->parent(), "parent"), services_.control,
-      [this, request] { return services_.manager.ListCheckpoints(*request); });
+      [this, request] { return services_.checkpoints.List(*request); });
 }
 
 grpc::ServerUnaryReactor* CheckpointServiceImpl::GetCheckpoint(
@@ -27,7 +37,37 @@ grpc::ServerUnaryReactor* CheckpointServiceImpl::GetCheckpoint(
     v1::GetCheckpointResponse* response) {
   return Answer<v1::GetCheckpointResponse>(
       context, response, absl::OkStatus(), services_.control,
-      [this, request] { return services_.manager.GetCheckpoint(*request); });
+      [this, request] { return services_.checkpoints.Get(*request); });
+}
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::SaveCheckpoint(
+    grpc::CallbackServerContext* context, const v1::SaveCheckpointRequest* request,
+    v1::SaveCheckpointResponse* response) {
+  return Answer<v1::SaveCheckpointResponse>(
+      context, response, CheckSave(*request), services_.control,
+      [this, request] { return services_.checkpoints.Save(*request); });
+}
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::PinCheckpoint(
+    grpc::CallbackServerContext* context, const v1::PinCheckpointRequest* request,
+    v1::PinCheckpointResponse* response) {
+  return Answer<v1::PinCheckpointResponse>(
+      context, response, CheckNamed(request->name(), request->request_id()), services_.control,
+      [this, request] { return services_.checkpoints.Pin(*request); });
+}
+
+grpc::ServerUnaryReactor* CheckpointServiceImpl::DeleteCheckpoint(
+    grpc::CallbackServerContext* context, const v1::DeleteCheckpointRequest* request,
+    v1::DeleteCheckpointResponse* response) {
+  return Answer<v1::DeleteCheckpointResponse>(
+      context, response, CheckNamed(request->name(), request->request_id()), services_.control,
+      [this, request] {
+        auto deleted = services_.checkpoints.Delete(*request);
+        if (deleted.ok()) {
+          services_.validation.Post([&directory = services_.directory] { directory.EmptyTrash(); });
+        }
+        return deleted;
+      });
 }
 
 grpc::ServerUnaryReactor* CheckpointServiceImpl::ExportCheckpoint(

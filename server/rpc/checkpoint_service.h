@@ -16,6 +16,15 @@ class CheckpointServiceImpl : public v1::CheckpointService::CallbackService {
   grpc::ServerUnaryReactor* GetCheckpoint(grpc::CallbackServerContext* context,
                                           const v1::GetCheckpointRequest* request,
                                           v1::GetCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext* context,
+                                           const v1::SaveCheckpointRequest* request,
+                                           v1::SaveCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* PinCheckpoint(grpc::CallbackServerContext* context,
+                                          const v1::PinCheckpointRequest* request,
+                                          v1::PinCheckpointResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteCheckpoint(grpc::CallbackServerContext* context,
+                                             const v1::DeleteCheckpointRequest* request,
+                                             v1::DeleteCheckpointResponse* response) override;
   grpc::ServerUnaryReactor* ExportCheckpoint(grpc::CallbackServerContext* context,
                                              const v1::ExportCheckpointRequest* request,
                                              v1::ExportCheckpointResponse* response) override;

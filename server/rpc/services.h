@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "penstock/v1/admin_service.pb.h"
+#include "server/jobs/checkpoint_manager.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/task_queue.h"
 #include "server/jobs/worker_reports.h"
@@ -13,10 +14,11 @@
 namespace penstock::server {
 
 struct ServiceContext {
-  TaskQueue& control;     // manager and reports belong to it
+  TaskQueue& control;     // manager, checkpoints and reports belong to it
   TaskQueue& validation;  // slow checks, deleting files
   TaskQueue& streams;     // reading metric and log files
   JobManager& manager;
+  CheckpointManager& checkpoints;
   WorkerReports& reports;
   WatchStreams& watches;
   const StateDirectory& directory;

@@ -131,6 +131,7 @@ v1::Checkpoint ToProto(const CheckpointRecord& record, const std::string& job, i
   proto.set_loss(record.loss);
   proto.set_attempt(attempt);
   proto.set_directory(record.directory);
+  if (record.evaluation_loss) proto.set_validation_loss(*record.evaluation_loss);
   return proto;
 }
 

@@ -274,11 +274,23 @@ absl::Status ResolveEvaluation(const Roots& roots, v1::EvaluationSpec& evaluatio
                       std::numeric_limits<int64_t>::max());
 }
 
-absl::Status ResolveCheckpoints(v1::CheckpointSpec& checkpoints) {
+bool Evaluates(const v1::EvaluationSpec& evaluation) {
+  return evaluation.validation_fraction() > 0 || !evaluation.validation_paths().empty();
+}
+
+absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
+                                v1::CheckpointSpec& checkpoints) {
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("checkpoints.every_steps", checkpoints.every_steps(), 0, kMaxSteps));
   PENSTOCK_RETURN_IF_ERROR(CheckInteger("checkpoints.every_seconds", checkpoints.every_seconds(), 0,
                                         kMaxCheckpointSeconds));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("checkpoints.keep_every_steps", checkpoints.keep_every_steps(), 0, kMaxSteps));
+  if (checkpoints.keep_best() && (!Evaluates(evaluation) || evaluation.every_steps() == 0)) {
+    return UnusedFieldError("checkpoints.keep_best",
+                            "unless the job evaluates while it trains (evaluation.every_steps, "
+                            "and validation_fraction or validation_paths)");
+  }
   if (!checkpoints.has_keep_last()) checkpoints.set_keep_last(2);
   return CheckInteger("checkpoints.keep_last", checkpoints.keep_last(), 1, kMaxKeptCheckpoints);
 }
@@ -338,9 +350,7 @@ std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
         optimizer.weight_decay(), decay));
   }
   const v1::EvaluationSpec& evaluation = spec.evaluation();
-  const bool evaluates =
-      evaluation.validation_fraction() > 0 || !evaluation.validation_paths().empty();
-  if (!evaluates && (evaluation.every_steps() > 0 || evaluation.max_tokens() > 0)) {
+  if (!Evaluates(evaluation) && (evaluation.every_steps() > 0 || evaluation.max_tokens() > 0)) {
     warnings.push_back(
         "evaluation.every_steps and max_tokens have no effect without validation_fraction or "
         "validation_paths: nothing will be evaluated");
@@ -436,9 +446,11 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   }
   config.evaluation.every_steps = evaluation.every_steps();
   config.evaluation.max_tokens = evaluation.max_tokens();
-  config.checkpoint_every_steps = resolved.checkpoints().every_steps();
-  config.checkpoint_every_seconds = resolved.checkpoints().every_seconds();
-  config.keep_last_checkpoints = resolved.checkpoints().keep_last();
+  config.checkpoints = {.every_steps = resolved.checkpoints().every_steps(),
+                        .every_seconds = resolved.checkpoints().every_seconds(),
+                        .keep_last = resolved.checkpoints().keep_last(),
+                        .keep_every_steps = resolved.checkpoints().keep_every_steps(),
+                        .keep_best = resolved.checkpoints().keep_best()};
   config.output_directory = resolved.output().directory();
   config.export_element = ToExportElement(resolved.output().export_type());
   config.seed = resolved.seed();
@@ -467,7 +479,7 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("precision.compute", v1::ComputeType_descriptor(), out.precision().compute()));
   PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(allowed_roots, *out.mutable_evaluation()));
-  PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(*out.mutable_checkpoints()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(out.evaluation(), *out.mutable_checkpoints()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
   PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));
   PENSTOCK_RETURN_IF_ERROR(

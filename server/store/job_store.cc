@@ -316,7 +316,7 @@ absl::Status JobStore::AddCheckpoint(const std::string& name, int32_t attempt, u
 }
 
 absl::Status JobStore::RemoveCheckpoint(const std::string& name, int32_t attempt, uint64_t number,
-                                        int64_t step) {
+                                        int64_t step, const RequestRecord* request) {
   PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(name));
   PENSTOCK_RETURN_IF_ERROR(
@@ -325,6 +325,7 @@ absl::Status JobStore::RemoveCheckpoint(const std::string& name, int32_t attempt
           .Bind(step)
           .Run());
   PENSTOCK_RETURN_IF_ERROR(RaiseAcknowledged(row, attempt, number));
+  if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
   return transaction->Commit();
 }
 

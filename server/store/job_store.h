@@ -98,7 +98,7 @@ class JobStore {
   absl::Status AddCheckpoint(const std::string& name, int32_t attempt, uint64_t number,
                              const v1::Checkpoint& checkpoint);
   absl::Status RemoveCheckpoint(const std::string& name, int32_t attempt, uint64_t number,
-                                int64_t step);
+                                int64_t step, const RequestRecord* request = nullptr);
   absl::Status SetOutcome(const std::string& name, int32_t attempt, uint64_t number,
                           const internal::AttemptOutcome& outcome);
   absl::Status AddCheckpointFailure(const std::string& name, int32_t attempt, uint64_t number,

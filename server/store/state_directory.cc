@@ -98,15 +98,17 @@ absl::Status StateDirectory::MakeAttempt(const std::string& job, int32_t attempt
   return MakeDirectory(Attempt(job, attempt));
 }
 
-absl::Status StateDirectory::Discard(const std::string& job) const {
+absl::Status StateDirectory::DiscardPath(const std::string& path) const {
   // A directory of its own makes the name free, whatever lies in the trash already.
   std::string pattern = path_ + "/trash/XXXXXX";
   if (mkdtemp(pattern.data()) == nullptr) return IoError(pattern, "mkdtemp", errno);
-  if (rename(Job(job).c_str(), (pattern + "/job").c_str()) == 0 || errno == ENOENT) {
+  if (rename(path.c_str(), (pattern + "/content").c_str()) == 0 || errno == ENOENT) {
     return absl::OkStatus();
   }
-  return IoError(Job(job), "cannot move to the trash", errno);
+  return IoError(path, "cannot move to the trash", errno);
 }
+
+absl::Status StateDirectory::Discard(const std::string& job) const { return DiscardPath(Job(job)); }
 
 absl::Status StateDirectory::DiscardUnknown(const std::set<std::string>& known) const {
   std::error_code error;

@@ -47,7 +47,9 @@ class StateDirectory {
 
   absl::Status MakeAttempt(const std::string& job, int32_t attempt) const;
 
-  // Moves a job's directory into trash/, at once however large it is. No directory is fine.
+  // Moves what lies there into trash/, at once however large it is. Nothing there is fine.
+  absl::Status DiscardPath(const std::string& path) const;
+  // Moves a job's directory into trash/. No directory is fine.
   absl::Status Discard(const std::string& job) const;
   // Discards directories of jobs/ that are not in `known` (names jobs/{id}): what a crash left
   // between deleting a job's row and its files.

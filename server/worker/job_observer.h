@@ -30,6 +30,7 @@ class JobObserver : public TrainObserver {
   void OnCheckpointSaved(const CheckpointRecord& record) override;
   void OnCheckpointRemoved(int64_t step) override;
   void OnCheckpointFailed(int64_t step, const absl::Status& error) override;
+  bool TakeSaveRequest() override { return reporter_->TakeSaveRequest(); }
   Wish Ask() override;
 
  private:

@@ -157,6 +157,7 @@ absl::Status Reporter::Report() {
   if (const int64_t dropped = journal_->TakeDropped(); dropped > 0) {
     spdlog::error("dropped {} metric points: the journal could not be written", dropped);
   }
+  save_request_.store(response.save_request(), std::memory_order_relaxed);
   if (response.command() == internal::WORKER_COMMAND_EXIT) LeaveAtOnce("the daemon said exit");
   if (response.command() == internal::WORKER_COMMAND_CANCEL && wish() == Wish::kContinue) {
     spdlog::info("the daemon asks to stop: saving after the current step");

@@ -14,6 +14,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -38,6 +39,12 @@ class Reporter {
   // Whether the daemon has asked to cancel the job.
   Wish wish() const { return wish_.load(std::memory_order_relaxed); }
 
+  // Whether the daemon has asked for a checkpoint since the last call. Training thread only.
+  bool TakeSaveRequest() {
+    const uint64_t request = save_request_.load(std::memory_order_relaxed);
+    return std::exchange(taken_save_request_, request) != request && request != 0;
+  }
+
   // Waits until the daemon has stored everything recorded so far; false if it has not by then.
   bool WaitUntilAcknowledged(absl::Duration limit);
 
@@ -52,6 +59,8 @@ class Reporter {
   EventJournal* const journal_;
   std::unique_ptr<internal::WorkerService::Stub> stub_;
   std::atomic<Wish> wish_ = Wish::kContinue;
+  std::atomic<uint64_t> save_request_ = 0;  // the daemon's newest
+  uint64_t taken_save_request_ = 0;         // training thread only
 
   absl::Mutex mutex_;
   v1::JobProgress progress_ ABSL_GUARDED_BY(mutex_);

@@ -477,6 +477,36 @@ class BadInputTest(DaemonTest):
 
 
 class CommandLineTest(DaemonTest):
+    def test_checkpoints_by_hand(self):
+        cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--job-id", "by-hand", "--set",
+            "schedule.max_steps=100000", "--set", "evaluation.validation_fraction=0.1", "--set",
+            "evaluation.every_steps=5", "--set", "evaluation.max_tokens=64", "--set",
+            "checkpoints.every_steps=0")
+        client = Client(self.daemon.target)
+        self.addCleanup(client.close)
+        client.wait_for_step("jobs/by-hand", 2)
+        first = cli(self.daemon, "checkpoint", "by-hand").stdout.strip()
+        self.assertRegex(first, r"^jobs/by-hand/checkpoints/\d+$")
+        self.assertEqual(cli(self.daemon, "pin", first).stdout, f"{first} pinned\n")
+        saved = [first]
+        for _ in range(3):
+            step = int(saved[-1].rpartition("/")[2])
+            client.wait_for_step("jobs/by-hand", step + 1)
+            saved.append(cli(self.daemon, "checkpoint", "by-hand").stdout.strip())
+        self.assertEqual(len(set(saved)), 4, saved)
+        listed = load_json(cli(self.daemon, "checkpoints", "by-hand", "-o", "json"))["checkpoints"]
+        self.assertEqual([c["name"] for c in listed], [first] + saved[-2:], "the pinned and two")
+        self.assertIn("Pinned:", cli(self.daemon, "show", first).stdout)
+        self.assertIn("asked for", cli(self.daemon, "checkpoint", "by-hand", "--no-wait").stdout)
+        refused = cli(self.daemon, "delete", first, check=False)
+        self.assertIn("CHECKPOINT_IN_USE", refused.stderr)
+        self.assertEqual(cli(self.daemon, "unpin", first).stdout, f"{first} unpinned\n")
+        self.assertEqual(cli(self.daemon, "delete", first).stdout, f"{first} deleted\n")
+        self.assertEqual(cli(self.daemon, "show", first, check=False).returncode, 4)
+        cli(self.daemon, "cancel", "by-hand", "--wait")
+        refused = cli(self.daemon, "checkpoint", "by-hand", check=False)
+        self.assertIn("JOB_STATE_CONFLICT", refused.stderr)
+
     def test_life_of_a_job(self):
         out = self.daemon.work / "out"
         result = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--job-id", "by-hand", "--follow",

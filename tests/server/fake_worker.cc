@@ -1,7 +1,7 @@
 // A worker for tests of the daemon: speaks the whole worker protocol, trains nothing. What it does
 // is in the labels of the job's spec:
 //   steps, step_ms          how many steps, how long each
-//   checkpoint_every        makes directories checkpoints/{step}
+//   checkpoint_every        makes directories checkpoints/{step}; also when the daemon asks
 //   log_lines               lines printed before the first step
 //   crash, crash_at         signal to die by before that step; crash_attempts: only up to attempt n
 //   exit_at                 exits with code 0 and no result before that step
@@ -24,6 +24,7 @@
 #include <sstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
@@ -161,6 +162,10 @@ class FakeWorker {
     if (response.command() == internal::WORKER_COMMAND_EXIT) std::_Exit(0);
     if (response.command() == internal::WORKER_COMMAND_CANCEL) cancelled_ = true;
     Drop(response.acknowledged());
+    const uint64_t asked = response.save_request();
+    if (std::exchange(save_request_, asked) != asked && asked != 0) {
+      SaveCheckpoint(progress_.step());
+    }
     return true;
   }
 
@@ -241,6 +246,7 @@ class FakeWorker {
   std::deque<internal::WorkerEvent> pending_;
   v1::JobProgress progress_;
   uint64_t last_number_ = 0;
+  uint64_t save_request_ = 0;
   bool attached_ = false;
   bool cancelled_ = false;
 };

@@ -110,6 +110,9 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   spec.mutable_evaluation()->set_validation_fraction(0.25);
   spec.mutable_checkpoints()->set_every_steps(10);
   spec.mutable_checkpoints()->set_every_seconds(600);
+  spec.mutable_checkpoints()->set_keep_every_steps(50);
+  spec.mutable_checkpoints()->set_keep_best(true);
+  spec.mutable_evaluation()->set_every_steps(20);
   spec.mutable_limits()->set_host_memory_bytes(int64_t{1} << 30);
   spec.set_seed(42);
   const auto resolved = Resolve(spec);
@@ -126,9 +129,11 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   EXPECT_EQ(config.optimizer.max_grad_norm, 0);
   EXPECT_EQ(config.output_directory, root_ + "/out");
   EXPECT_EQ(config.evaluation.validation_fraction, 0.25);
-  EXPECT_EQ(config.checkpoint_every_steps, 10);
-  EXPECT_EQ(config.checkpoint_every_seconds, 600);
-  EXPECT_EQ(config.keep_last_checkpoints, 2);
+  EXPECT_EQ(config.checkpoints.every_steps, 10);
+  EXPECT_EQ(config.checkpoints.every_seconds, 600);
+  EXPECT_EQ(config.checkpoints.keep_every_steps, 50);
+  EXPECT_TRUE(config.checkpoints.keep_best);
+  EXPECT_EQ(config.checkpoints.keep_last, 2);
   EXPECT_EQ(config.host_memory_bytes, int64_t{1} << 30);
   EXPECT_EQ(config.seed, 42u);
 }
@@ -257,6 +262,14 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
       {"evaluation.every_steps", [](S& s) { s.mutable_evaluation()->set_every_steps(-1); }, "-1"},
       {"checkpoints.every_seconds", [](S& s) { s.mutable_checkpoints()->set_every_seconds(-1); },
        "from 0"},
+      {"checkpoints.keep_every_steps",
+       [](S& s) { s.mutable_checkpoints()->set_keep_every_steps(-1); }, "from 0"},
+      {"checkpoints.keep_best",
+       [](S& s) {
+         s.mutable_evaluation()->set_validation_fraction(0.1);
+         s.mutable_checkpoints()->set_keep_best(true);
+       },
+       "evaluation.every_steps"},
       {"checkpoints.keep_last", [](S& s) { s.mutable_checkpoints()->set_keep_last(0); }, "from 1"},
       {"output.directory", [](S& s) { s.mutable_output()->set_directory("/etc/x"); }, "/etc/x"},
       {"output.directory", [this](S& s) { s.mutable_output()->set_directory(root_ + "/model"); },

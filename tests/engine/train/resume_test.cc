@@ -3,9 +3,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <functional>
+#include <limits>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +17,7 @@
 #include "engine/engine.h"
 #include "engine/memory/host_store.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_directory.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/model_input.h"
 #include "engine/train/train_with_plan.h"
@@ -196,8 +200,8 @@ TEST_F(ResumeTest, DamagedCheckpointIsSetAsideAndTheOneBeforeUsed) {
   const int64_t total = MustTrain(whole).total_steps;
   for (const char* name : {"weights-00001.safetensors", "v-00001.safetensors", "manifest.json"}) {
     TrainConfig config = Config(absl::StrCat("damaged ", name));
-    config.checkpoint_every_steps = 2;
-    config.keep_last_checkpoints = 5;
+    config.checkpoints.every_steps = 2;
+    config.checkpoints.keep_last = 5;
     MustTrain(config, 4);
     const std::string file = absl::StrCat(Checkpoint(config, 4), "/", name);
     std::string bytes = ReadFileOrDie(file);
@@ -300,7 +304,7 @@ TEST_F(ResumeTest, CheckpointsThatCannotBeSeenAreNotTakenForNone) {
 // one used.
 TEST_F(ResumeTest, ShortageOfDescriptorsCondemnsNoCheckpoint) {
   TrainConfig config = Config("run");
-  config.checkpoint_every_steps = 2;
+  config.checkpoints.every_steps = 2;
   MustTrain(config, 4);
   const auto before = ReadTree(config.checkpoint_directory);
   const auto model = OpenModelInput(config);
@@ -312,7 +316,7 @@ TEST_F(ResumeTest, ShortageOfDescriptorsCondemnsNoCheckpoint) {
   const auto load = [&]() -> absl::StatusOr<std::optional<CheckpointInfo>> {
     PENSTOCK_ASSIGN_OR_RETURN(
         JobCheckpoints checkpoints,
-        JobCheckpoints::Open(config.checkpoint_directory, 2, {[](const std::string&) {}, {}}));
+        JobCheckpoints::Open(config.checkpoint_directory, {}, {[](const std::string&) {}, {}}));
     return checkpoints.LoadNewest(facts, *store, pool, testing::NoProgress);
   };
   rlimit limit{};
@@ -362,10 +366,67 @@ TEST_F(ResumeTest, WhatKilledProcessesLeftIsRemoved) {
   }
 }
 
+std::set<int64_t> StepsOf(const TrainConfig& config) {
+  return *ListCheckpointSteps(config.checkpoint_directory);
+}
+
+TEST_F(ResumeTest, BestEveryNthAndHeldCheckpointsStay) {
+  TrainConfig config = Config("run");
+  config.schedule = {.max_steps = 12};
+  config.optimizer.learning_rate = 0;  // all evaluations give the same: the first is the best
+  config.evaluation.every_steps = 1;
+  config.checkpoints = {.every_steps = 1, .keep_last = 2, .keep_every_steps = 5};
+  const RecordingObserver plain = MustTrain(config);
+  EXPECT_THAT(StepsOf(config), ElementsAre(5, 10, 11, 12));
+  TrainConfig keeping = config;
+  keeping.checkpoint_directory = dir_.Path("keeping/checkpoints");
+  keeping.checkpoints.keep_best = true;
+  MustTrain(keeping, 3);
+  ASSERT_TRUE(HoldCheckpoint(keeping.checkpoint_directory, 3, kPinHolder).ok());
+  MustTrain(keeping, 3);  // what is best, and what is held, is known to later attempts
+  MustTrain(keeping);
+  EXPECT_THAT(StepsOf(keeping), ElementsAre(1, 3, 5, 10, 11, 12));
+  const auto opened = OpenCheckpoint(Checkpoint(keeping, 12), Verification::kSizes);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->info().best->step, 1);
+  EXPECT_EQ((*opened)->info().best->loss, plain.evaluations.front().loss);
+  EXPECT_EQ((*opened)->info().evaluation_loss, plain.evaluations.back().loss);
+}
+
+TEST_F(ResumeTest, ABetterEvaluationIsSavedThoughNoneIsDue) {
+  TrainConfig config = Config("run");
+  config.checkpoints.keep_best = true;
+  const RecordingObserver run = MustTrain(config);
+  double lowest = std::numeric_limits<double>::infinity();
+  std::set<int64_t> wanted = {run.total_steps};
+  for (const EvaluationRecord& record : run.evaluations) {
+    if (record.loss < lowest) wanted.insert(record.step);
+    lowest = std::min(lowest, record.loss);
+  }
+  EXPECT_GE(wanted.size(), 3u);
+  EXPECT_EQ(std::set<int64_t>(run.saved.begin(), run.saved.end()), wanted);
+}
+
+TEST_F(ResumeTest, ARequestIsSavedAfterTheStepAndTrainingGoesOn) {
+  const TrainConfig config = Config("run");
+  RecordingObserver observer;
+  observer.save_requested_at = 3;
+  ASSERT_TRUE(Train(config, observer).ok());
+  EXPECT_THAT(observer.saved, ElementsAre(3, observer.total_steps));
+}
+
+TEST_F(ResumeTest, ACheckpointThatSomebodyDeletesIsNoObstacle) {
+  TrainConfig config = Config("run");
+  config.checkpoints = {.every_steps = 1, .keep_last = 3};
+  MustTrain(config, 3);
+  fs::remove_all(Checkpoint(config, 3));
+  EXPECT_EQ(MustTrain(config, 1).resumed.at(0).step, 2);
+}
+
 TEST_F(ResumeTest, CheckpointsThatCannotBeWrittenFailTheRunOnlyIfItsWorkWouldBeLost) {
   // A file in place of the directory: no checkpoint can be written.
   TrainConfig config = Config("run");
-  config.checkpoint_every_steps = 2;
+  config.checkpoints.every_steps = 2;
   fs::create_directories(fs::path(config.checkpoint_directory).parent_path());
   WriteFileOrDie(config.checkpoint_directory, "in the way");
   RecordingObserver lost;
@@ -417,7 +478,7 @@ class SlowSecondStep : public RecordingObserver {
 
 TEST_F(ResumeTest, CheckpointsMayGoByTime) {
   TrainConfig config = Config("run");
-  config.checkpoint_every_seconds = 1;
+  config.checkpoints.every_seconds = 1;
   SlowSecondStep observer;
   ASSERT_TRUE(Train(config, observer).ok());
   EXPECT_THAT(observer.saved, Contains(2));

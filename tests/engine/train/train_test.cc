@@ -142,8 +142,8 @@ TEST_F(TrainTest, FinalCheckpointExistsOnceWhateverTheInterval) {
         Case{0, INT64_MAX, {7}}, Case{0, 5, {5}}, Case{5, 5, {5}}}) {
     TrainConfig config = Config();
     config.schedule.max_steps = 7;
-    config.checkpoint_every_steps = c.every;
-    config.keep_last_checkpoints = 10;
+    config.checkpoints.every_steps = c.every;
+    config.checkpoints.keep_last = 10;
     RecordingObserver observer;
     observer.stop_after = c.stop_after;
     const auto summary = Train(config, observer);
@@ -162,8 +162,8 @@ TEST_F(TrainTest, FinalCheckpointExistsOnceWhateverTheInterval) {
 TEST_F(TrainTest, KeepsTheNewestCheckpoints) {
   TrainConfig config = Config();
   config.schedule.max_steps = 9;
-  config.checkpoint_every_steps = 2;
-  config.keep_last_checkpoints = 2;
+  config.checkpoints.every_steps = 2;
+  config.checkpoints.keep_last = 2;
   const RecordingObserver observer = MustTrain(config);
   EXPECT_THAT(observer.saved, ElementsAre(2, 4, 6, 8, 9));
   EXPECT_THAT(observer.removed, ElementsAre(2, 4, 6));

@@ -26,6 +26,9 @@ class RecordingObserver : public TrainObserver {
   void OnCheckpointFailed(int64_t step, const absl::Status& error) override {
     failed.emplace_back(step, error);
   }
+  bool TakeSaveRequest() override {
+    return static_cast<int64_t>(steps.size()) == save_requested_at;
+  }
   Wish Ask() override {
     return static_cast<int64_t>(steps.size()) >= stop_after ? Wish::kStop : Wish::kContinue;
   }
@@ -39,6 +42,7 @@ class RecordingObserver : public TrainObserver {
   std::vector<int64_t> saved, removed;
   std::vector<std::pair<int64_t, absl::Status>> failed;
   int64_t stop_after = INT64_MAX;  // steps
+  int64_t save_requested_at = 0;   // step of this process
 };
 
 // One layer, hidden 16, vocabulary 320, tied: for byte text.

@@ -299,7 +299,7 @@ TEST(TrainingPlanTest, ImportTrainCheckpointAndExportStayInsideThePlan) {
   TrainConfig config = TinyTrainConfig(dir.Path("run"), dir.Path("data.txt"));
   config.model = ModelFromDirectory{dir.Path("model")};
   config.schedule.max_steps = 2;
-  config.checkpoint_every_steps = 1;
+  config.checkpoints.every_steps = 1;
   config.output_directory = dir.Path("out");
   const auto plan = PlanTraining(config);
   ASSERT_TRUE(plan.ok()) << plan.status();

@@ -1,0 +1,18 @@
+#include "engine/train/retention.h"
+
+namespace penstock {
+
+std::vector<int64_t> ChooseRemovals(const RetentionRule& rule, const RetentionState& state) {
+  std::vector<int64_t> removals;
+  int64_t newer = static_cast<int64_t>(state.steps.size());
+  for (const int64_t step : state.steps) {
+    --newer;
+    const bool among_last = newer == 0 || newer < rule.keep_last;
+    const bool among_every = rule.keep_every_steps > 0 && step % rule.keep_every_steps == 0;
+    if (among_last || among_every || state.best == step || state.held.contains(step)) continue;
+    removals.push_back(step);
+  }
+  return removals;
+}
+
+}  // namespace penstock

@@ -1,0 +1,25 @@
+// Which checkpoints of a job stay. Pure functions over what is there.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <vector>
+
+namespace penstock {
+
+struct RetentionRule {
+  int64_t keep_last = 2;         // newest, at least 1
+  int64_t keep_every_steps = 0;  // also those of steps that are multiples; 0: none
+};
+
+struct RetentionState {
+  std::set<int64_t> steps;           // of complete checkpoints
+  std::set<int64_t> held;            // pinned, or in use
+  std::optional<int64_t> best = {};  // whose evaluation is the lowest
+};
+
+// Steps to remove, oldest first. Never the newest.
+std::vector<int64_t> ChooseRemovals(const RetentionRule& rule, const RetentionState& state);
+
+}  // namespace penstock

@@ -1,0 +1,43 @@
+// What clients ask for about checkpoints: the operations behind CheckpointService, but for exports,
+// which are jobs. Replies to repeated request ids as in JobManager.
+// Belongs to the control thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "penstock/v1/checkpoint_service.pb.h"
+#include "server/jobs/job_table.h"
+#include "server/jobs/request_checks.h"
+#include "server/store/state_directory.h"
+
+namespace penstock::server {
+
+class CheckpointManager {
+ public:
+  CheckpointManager(const StateDirectory& directory, JobTable& table)
+      : directory_(directory), table_(table) {}
+
+  absl::StatusOr<v1::ListCheckpointsResponse> List(const v1::ListCheckpointsRequest& request);
+  absl::StatusOr<v1::GetCheckpointResponse> Get(const v1::GetCheckpointRequest& request);
+  absl::StatusOr<v1::SaveCheckpointResponse> Save(const v1::SaveCheckpointRequest& request);
+  absl::StatusOr<v1::PinCheckpointResponse> Pin(const v1::PinCheckpointRequest& request);
+  // The files then lie in the trash; emptying it is the caller's.
+  absl::StatusOr<v1::DeleteCheckpointResponse> Delete(const v1::DeleteCheckpointRequest& request);
+
+  // Forgets checkpoints of `jobs` whose directory is gone: a crash came between the two halves of
+  // Delete(). Once, at start.
+  absl::Status Recover(const std::vector<std::string>& jobs);
+
+ private:
+  absl::StatusOr<v1::Checkpoint> Find(const CheckpointName& name);
+  // FailedPrecondition / CHECKPOINT_IN_USE.
+  absl::Status CheckDeletable(const CheckpointName& name);
+
+  const StateDirectory& directory_;
+  JobTable& table_;
+};
+
+}  // namespace penstock::server

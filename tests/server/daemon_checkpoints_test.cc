@@ -1,0 +1,174 @@
+// Checkpoints of a daemon: asked for, pinned, read by exports, deleted.
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/server/daemon_fixture.h"
+#include "tests/server/test_support.h"
+
+namespace penstock::server {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using Service = v1::CheckpointService::Stub;
+
+class DaemonCheckpointsTest : public DaemonTest {
+ protected:
+  template <typename Request, typename Response>
+  grpc::Status Call(grpc::Status (Service::*method)(grpc::ClientContext*, const Request&,
+                                                    Response*),
+                    const Request& request, Response* response) {
+    grpc::ClientContext context;
+    return (client_->checkpoints.get()->*method)(&context, request, response);
+  }
+
+  std::vector<v1::Checkpoint> List(const std::string& job) {
+    v1::ListCheckpointsRequest request;
+    request.set_parent(job);
+    v1::ListCheckpointsResponse response;
+    EXPECT_TRUE(Call(&Service::ListCheckpoints, request, &response).ok());
+    return {response.checkpoints().begin(), response.checkpoints().end()};
+  }
+  std::vector<int64_t> Steps(const std::string& job) {
+    std::vector<int64_t> steps;
+    for (const v1::Checkpoint& checkpoint : List(job)) steps.push_back(checkpoint.step());
+    return steps;
+  }
+
+  grpc::Status Pin(const std::string& name, bool pinned) {
+    v1::PinCheckpointRequest request;
+    request.set_name(name);
+    request.set_pinned(pinned);
+    v1::PinCheckpointResponse response;
+    const grpc::Status status = Call(&Service::PinCheckpoint, request, &response);
+    EXPECT_EQ(response.checkpoint().pinned(), status.ok() && pinned);
+    return status;
+  }
+  grpc::Status Delete(const std::string& name, const std::string& request_id = "") {
+    v1::DeleteCheckpointRequest request;
+    request.set_name(name);
+    request.set_request_id(request_id);
+    v1::DeleteCheckpointResponse response;
+    return Call(&Service::DeleteCheckpoint, request, &response);
+  }
+  grpc::Status Save(const std::string& job, v1::SaveCheckpointResponse* response) {
+    v1::SaveCheckpointRequest request;
+    request.set_parent(job);
+    return Call(&Service::SaveCheckpoint, request, response);
+  }
+  bool OnDisk(const std::string& name) {
+    return fs::exists(absl::StrCat(directory_.state(), "/", name));
+  }
+};
+
+TEST_F(DaemonCheckpointsTest, PinnedOnesAreKeptAndTheOthersGoWhenAsked) {
+  Start();
+  const std::string job = client_->Submit({{"steps", "4"}, {"checkpoint_every", "2"}});
+  client_->WaitForEnd(job);
+  const std::string two = job + "/checkpoints/2";
+  ASSERT_TRUE(Pin(two, true).ok());
+  ASSERT_TRUE(Pin(two, true).ok()) << "again";
+  Restart();
+  const auto listed = List(job);
+  ASSERT_EQ(listed.size(), 2u);
+  EXPECT_TRUE(listed[0].pinned());
+  EXPECT_FALSE(listed[1].pinned());
+  const grpc::Status refused = Delete(two);
+  EXPECT_EQ(ErrorInfoOf(refused).reason(), reason::kCheckpointInUse);
+  EXPECT_THAT(refused.error_message(), HasSubstr("unpin"));
+  EXPECT_TRUE(OnDisk(two));
+  ASSERT_TRUE(Pin(two, false).ok());
+  EXPECT_TRUE(Delete(two, "once").ok());
+  EXPECT_FALSE(OnDisk(two));
+  EXPECT_TRUE(Delete(two, "once").ok()) << "the first reply again";
+  EXPECT_EQ(ErrorInfoOf(Delete(two)).reason(), reason::kCheckpointNotFound);
+  EXPECT_EQ(ErrorInfoOf(Pin(two, true)).reason(), reason::kCheckpointNotFound);
+  EXPECT_THAT(Steps(job), ElementsAre(4));
+  EXPECT_TRUE(Delete(job + "/checkpoints/4").ok()) << "of an ended job, the newest too";
+  EXPECT_EQ(ErrorInfoOf(Delete(job + "/checkpoints/../4")).reason(), reason::kRequestInvalid);
+}
+
+TEST_F(DaemonCheckpointsTest, ARunningJobSavesWhenAskedAndKeepsItsNewest) {
+  Start();
+  const std::string job = client_->Submit({{"steps", "100000"}, {"step_ms", "5"}});
+  client_->WaitFor(job, [](const v1::Job& now) { return now.progress().step() >= 3; });
+  v1::SaveCheckpointResponse first, second;
+  ASSERT_TRUE(Save(job, &first).ok());
+  EXPECT_GE(first.step(), 3);
+  const auto wait_for = [&](size_t count) {
+    for (int i = 0; i < 3000 && List(job).size() < count; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  };
+  wait_for(1);
+  ASSERT_TRUE(Save(job, &second).ok());
+  wait_for(2);
+  const std::vector<int64_t> steps = Steps(job);
+  ASSERT_EQ(steps.size(), 2u) << "one a request";
+  EXPECT_GE(steps[0], first.step());
+  EXPECT_GE(steps[1], second.step());
+  const grpc::Status refused = Delete(absl::StrCat(job, "/checkpoints/", steps[1]));
+  EXPECT_EQ(ErrorInfoOf(refused).reason(), reason::kCheckpointInUse);
+  EXPECT_TRUE(Delete(absl::StrCat(job, "/checkpoints/", steps[0])).ok());
+
+  grpc::ClientContext context;
+  v1::CancelJobRequest cancel;
+  v1::CancelJobResponse cancelled;
+  cancel.set_name(job);
+  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  client_->WaitForEnd(job);
+  const grpc::Status ended = Save(job, &first);
+  EXPECT_EQ(ErrorInfoOf(ended).reason(), reason::kJobStateConflict);
+  EXPECT_THAT(ended.error_message(), HasSubstr("CANCELLED"));
+  EXPECT_EQ(ErrorInfoOf(Save("jobs/nobody", &first)).reason(), reason::kJobNotFound);
+}
+
+// The export waits for memory that another job has, also across a restart.
+TEST_F(DaemonCheckpointsTest, WhatAnExportWaitsForIsKeptUntilItHasEnded) {
+  Start();
+  const std::string job = client_->Submit({{"steps", "2"}, {"checkpoint_every", "1"}});
+  client_->WaitForEnd(job);
+  const std::string hog = client_->Submit(
+      {{"steps", "100000"}, {"step_ms", "5"}, {"host_bytes", absl::StrCat(kHostBytes)}});
+  client_->WaitForState(hog, v1::JOB_STATE_RUNNING);
+  v1::ExportCheckpointRequest request;
+  request.mutable_spec()->set_checkpoint(job + "/checkpoints/1");
+  request.mutable_spec()->set_directory("/tmp/nowhere");
+  v1::ExportCheckpointResponse response;
+  ASSERT_TRUE(Call(&Service::ExportCheckpoint, request, &response).ok());
+  const std::string exporting = response.job().name();
+  ASSERT_EQ(client_->Get(exporting).state(), v1::JOB_STATE_QUEUED);
+  Restart();
+  const grpc::Status refused = Delete(job + "/checkpoints/1");
+  EXPECT_EQ(ErrorInfoOf(refused).reason(), reason::kCheckpointInUse);
+  EXPECT_THAT(refused.error_message(), HasSubstr(exporting));
+  EXPECT_FALSE(List(job)[0].pinned());
+  grpc::ClientContext context;
+  v1::CancelJobRequest cancel;
+  v1::CancelJobResponse cancelled;
+  cancel.set_name(exporting);
+  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  EXPECT_TRUE(Delete(job + "/checkpoints/1").ok());
+}
+
+TEST_F(DaemonCheckpointsTest, WhatACrashLeftHalfDeletedIsForgottenAndNotesOfTheEndedGo) {
+  Start();
+  const std::string job = client_->Submit({{"steps", "2"}, {"checkpoint_every", "1"}});
+  client_->WaitForEnd(job);
+  daemon_.reset();
+  const std::string directory = absl::StrCat(directory_.state(), "/", job, "/checkpoints/");
+  fs::rename(directory + "1", directory + ".removed-1");
+  { std::ofstream note(directory + ".held-2-jobthatended"); }
+  Start();
+  EXPECT_THAT(Steps(job), ElementsAre(2));
+  EXPECT_TRUE(Delete(job + "/checkpoints/2").ok());
+}
+
+}  // namespace
+}  // namespace penstock::server
