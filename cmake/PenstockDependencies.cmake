@@ -17,6 +17,18 @@ add_library(penstock_xxhash INTERFACE)
 target_include_directories(penstock_xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE_DIR})
 target_compile_definitions(penstock_xxhash INTERFACE XXH_INLINE_ALL)
 
+# Debian's Oniguruma and utf8proc come without CMake files.
+find_path(ONIGURUMA_INCLUDE_DIR oniguruma.h REQUIRED)
+find_library(ONIGURUMA_LIBRARY onig REQUIRED)
+add_library(penstock_oniguruma INTERFACE)
+target_include_directories(penstock_oniguruma SYSTEM INTERFACE ${ONIGURUMA_INCLUDE_DIR})
+target_link_libraries(penstock_oniguruma INTERFACE ${ONIGURUMA_LIBRARY})
+find_path(UTF8PROC_INCLUDE_DIR utf8proc.h REQUIRED)
+find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+add_library(penstock_utf8proc INTERFACE)
+target_include_directories(penstock_utf8proc SYSTEM INTERFACE ${UTF8PROC_INCLUDE_DIR})
+target_link_libraries(penstock_utf8proc INTERFACE ${UTF8PROC_LIBRARY})
+
 # CUDA is found or not: compiler and cuBLASLt, or nothing. Sanitizers do not mix with its runtime.
 set(PENSTOCK_CUDA OFF)
 if(NOT PENSTOCK_SANITIZE)

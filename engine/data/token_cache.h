@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "engine/data/source.h"
 #include "engine/data/token_cache_format.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 

@@ -5,7 +5,7 @@
 
 #include "absl/status/status.h"
 #include "engine/data/source.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 

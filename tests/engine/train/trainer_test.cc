@@ -9,7 +9,7 @@
 
 #include "engine/base/thread_pool.h"
 #include "engine/data/dataset.h"
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/random_init.h"
 #include "gtest/gtest.h"

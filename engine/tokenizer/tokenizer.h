@@ -1,4 +1,5 @@
-// Text to token ids. Tokenizer is the seam: the data pipeline knows nothing else about one.
+// Text to token ids. Tokenizer is the seam: who needs no more than ids of plain text knows
+// nothing else about one. engine/tokenizer/model_tokenizer.h is a model's own tokenizer.
 #pragma once
 
 #include <cstdint>

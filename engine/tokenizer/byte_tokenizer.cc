@@ -1,4 +1,4 @@
-#include "engine/data/tokenizer.h"
+#include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 

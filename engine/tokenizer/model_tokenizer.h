@@ -1,0 +1,123 @@
+// The tokenizer that belongs to a model: tokenizer.json of Hugging Face `tokenizers`, or a
+// SentencePiece .model, with the special tokens that tokenizer_config.json names. Ids and
+// spans are those of the reference libraries; what a file asks for and Penstock lacks is
+// refused by name at Create(), never approximated.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/tokenizer/tokenizer.h"
+
+namespace penstock {
+
+// The bytes [begin, end) of the text that a token stands for. Always whole characters: tokens
+// that share a character all have it in their spans. Empty for a token that the post-processor
+// added.
+struct TextSpan {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const TextSpan&) const = default;
+};
+
+struct Encoding {
+  std::vector<int32_t> ids = {};
+  std::vector<TextSpan> spans = {};  // as long as ids
+};
+
+// What text that spells a special token ("<|im_end|>") becomes.
+enum class SpecialText : uint8_t {
+  kToken,      // the special token, as in rendered chat templates
+  kPlainText,  // ordinary tokens; added tokens that are not special still match
+};
+
+// Whether the file's post-processor adds its tokens, such as BOS. A rendered chat template has
+// them already; raw text does not.
+enum class PostProcess : uint8_t { kSkip, kAddTokens };
+
+struct EncodeOptions {
+  SpecialText special_text = SpecialText::kToken;
+  PostProcess post_process = PostProcess::kSkip;
+};
+
+struct AddedToken {
+  int32_t id = 0;
+  std::string content = {};
+  bool single_word = false;  // matches only between non-word characters
+  bool lstrip = false;       // takes the whitespace before it
+  bool rstrip = false;       // takes the whitespace after it
+  bool normalized = false;   // matches in normalized text
+  bool special = false;      // Decode() can leave it out
+};
+
+struct NamedToken {
+  int32_t id = 0;
+  std::string content = {};
+};
+
+// What tokenizer_config.json and special_tokens_map.json say. A field that is null or absent
+// has no value.
+struct SpecialTokenNames {
+  std::optional<NamedToken> bos = {};
+  std::optional<NamedToken> eos = {};
+  std::optional<NamedToken> pad = {};
+  std::optional<NamedToken> unk = {};
+  std::optional<bool> add_bos_token = {};
+  std::optional<bool> add_eos_token = {};
+};
+
+// Contents of the files; an absent file is "".
+struct TokenizerFiles {
+  std::string directory = {};            // for messages
+  std::string tokenizer_json = {};       // this or sentencepiece_model
+  std::string sentencepiece_model = {};  // used only without tokenizer_json
+  std::string tokenizer_config = {};
+  std::string special_tokens_map = {};
+};
+
+// No larger file is read.
+inline constexpr int64_t kMaxTokenizerFileBytes = int64_t{256} << 20;
+
+class ModelTokenizer : public Tokenizer {
+ public:
+  // MODEL_UNSUPPORTED, naming the component, for what is not implemented; MODEL_INVALID for
+  // files that are broken or contradict themselves.
+  static absl::StatusOr<std::unique_ptr<ModelTokenizer>> Create(const TokenizerFiles& files);
+
+  // Replaces `encoding` by that of `text`. InvalidArgument / DATA_INVALID, with the byte offset,
+  // if `text` is not UTF-8 (engine/tokenizer/utf8.h repairs).
+  virtual absl::Status EncodeWithSpans(std::string_view text, const EncodeOptions& options,
+                                       Encoding& encoding) const = 0;
+
+  // As above without spans, appended to `ids`; faster.
+  virtual absl::Status EncodeIds(std::string_view text, const EncodeOptions& options,
+                                 std::vector<int32_t>& ids) const = 0;
+
+  // EncodeIds() with default options.
+  absl::Status Encode(std::string_view text, std::vector<int32_t>& ids) const final;
+
+  enum class SpecialIds : uint8_t { kKeep, kLeaveOut };
+  // Ids that are in no vocabulary are left out, as the reference library does. The result is
+  // always UTF-8: bytes that are not become U+FFFD.
+  virtual std::string Decode(std::span<const int32_t> ids, SpecialIds special_ids) const = 0;
+
+  virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;
+  // As it stands in the vocabulary ("Ġthe" of a byte-level one).
+  virtual std::optional<std::string> IdToToken(int32_t id) const = 0;
+
+  // All added tokens, special or not, by ascending id.
+  virtual std::span<const AddedToken> added_tokens() const = 0;
+  virtual const SpecialTokenNames& special_tokens() const = 0;
+
+  // EOS of special_tokens().
+  std::optional<int32_t> end_of_document() const final;
+};
+
+}  // namespace penstock
