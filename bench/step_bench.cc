@@ -316,8 +316,7 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
           {"mlp_chunk_rows", flags.mlp_chunk_rows},
           {"device_weights_layers", flags.device_weights},
           {"device_gradients_layers", flags.device_gradients},
-          {"device_state_blocks", flags.device_state},
-          {"passing_states", flags.passing_states}};
+          {"device_state_blocks", flags.device_state}};
 }
 
 // Null for a card whose datasheet is not known.

@@ -42,7 +42,6 @@ FlagTables TablesOf(StepFlags& flags) {
                       {"device_weights", &flags.device_weights},
                       {"device_gradients", &flags.device_gradients},
                       {"device_state", &flags.device_state},
-                      {"passing_states", &flags.passing_states},
                       {"save_all_layers", &flags.save_all_layers},
                       {"host_attention_layers", &flags.host_attention_layers},
                       {"host_input_layers", &flags.host_input_layers}},
@@ -120,7 +119,6 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
                                 .gradients = layer && block <= flags.device_gradients,
                                 .state = block < flags.device_state};
   }
-  if (flags.passing_states > 0) LetStatesPass(flags.passing_states, policy);
   return policy;
 }
 

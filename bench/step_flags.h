@@ -27,7 +27,6 @@ struct StepFlags {
   // Decoder layers, from the first, whose weights, gradient sums or optimizer state stay on the
   // device. `device_state` counts blocks: the embedding is the first, the head the last.
   int64_t device_weights = 0, device_gradients = 0, device_state = 0;
-  int64_t passing_states = 0;  // layers whose state passes through the device
   // Layers, from the last, that save everything whatever `save` says.
   int64_t save_all_layers = 0;
   // Layers, from the first, that save their input and attention side on the host, or their input.

@@ -38,9 +38,6 @@ struct BlockPlacement {
   bool weights = false;    // a copy of its own, fetched once a step
   bool gradients = false;  // sums of its own, to which several rounds can add
   bool state = false;      // weights, correction plane and moments: updated on the device
-  // The block is updated on the device with a state that comes for it from the host store and goes
-  // back, while the host updates others. Its gradients, and a layer's weights, stay on the device.
-  bool state_passes = false;
 };
 
 // When the optimizer runs. kNextStep hides the host's part under the next step's forward pass:
@@ -75,11 +72,6 @@ struct Policy {
     return placements.empty() ? BlockPlacement{} : placements[block];
   }
 };
-
-// Lets the state of so many layers pass: evenly among those whose state stays on the host, so that
-// the host's share and the device's are ready in turns. The last fifth is left out while there are
-// others: the states lie over what those layers save. REQUIRES: placements are set.
-void LetStatesPass(int64_t count, Policy& policy);
 
 // Whether the host store is to have a place for the sums of unfinished steps.
 bool HasHostSums(const Policy& policy, int64_t num_layers, int64_t micro_batches);

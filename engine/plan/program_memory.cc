@@ -18,8 +18,6 @@ constexpr int64_t kTensorAlignment = 256;  // what kernels want
 // Places on the device through which tensors saved on the host pass: one is computed with, one
 // leaves or arrives, one is free for the next.
 constexpr int32_t kPassingBuffers = 3;
-// Likewise for optimizer state: one arrives, one is updated, one leaves.
-constexpr int32_t kPassingStates = 3;
 
 // What a part's buffers are called, by where they are. Inputs always stay, so none is shared.
 struct PartNames {
@@ -120,22 +118,6 @@ void ProgramMemory::AllocateHeldGradients() {
                    size * GradientBytesPerElement(policy_.gradient_type));
     }
   }
-}
-
-void ProgramMemory::AllocatePassingStates() {
-  int64_t largest = 0;
-  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
-    if (policy_.PlacementOf(block).state_passes) {
-      largest = std::max(largest, MakeDeviceStateLayout(layout_.blocks[block].size).bytes);
-    }
-  }
-  for (int32_t slot = 0; largest > 0 && slot < kPassingStates; ++slot) {
-    passing_states_.push_back(BufferId{static_cast<int32_t>(program_.buffers.size())});
-    // Finish() knows where.
-    program_.buffers.push_back(
-        {absl::StrCat("passing_state", slot), BufferClass::kState, 0, largest});
-  }
-  passing_from_ = end_;
 }
 
 void ProgramMemory::AllocateForward() {
@@ -280,15 +262,6 @@ BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batc
 }
 
 absl::Status ProgramMemory::Finish() {
-  if (!passing_states_.empty()) {
-    const int64_t each = RoundUp(program_.buffer(passing_states_.front()).bytes, kBufferAlignment);
-    const int64_t all = each * static_cast<int64_t>(passing_states_.size());
-    end_ = std::max(end_, passing_from_ + all);
-    for (size_t i = 0; i < passing_states_.size(); ++i) {
-      program_.buffers[Index(passing_states_[i])].offset =
-          end_ - all + each * static_cast<int64_t>(i);
-    }
-  }
   program_.arena_bytes = shape_.arena_budget_bytes > 0 ? shape_.arena_budget_bytes : end_;
   program_.host_arena_bytes = host_end_;
   return end_ > program_.arena_bytes ? OverBudget() : absl::OkStatus();

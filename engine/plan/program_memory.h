@@ -27,11 +27,6 @@ class ProgramMemory {
   void AllocateHeld();
   // Gradient buffers that keep complete gradients until the next step applies them. Right after.
   void AllocateHeldGradients();
-  // For the state that passes, if any does. After that. Its buffers lie over others.
-  void AllocatePassingStates();
-  // Nothing passes any more in this pass forward: buffers that were not asked for before this call
-  // may lie where states did.
-  void EndPassing() { passing_from_ = end_; }
   // Slots, scratch and the logits chunk.
   void AllocateForward();
   // The other gradient sums, and d, for training.
@@ -40,8 +35,6 @@ class ProgramMemory {
   // Of a block with a place of its own; kNoBuffer otherwise.
   BufferId own_weights(BlockId block) const { return blocks_[Index(block)].weights; }
   BufferId state(BlockId block) const { return blocks_[Index(block)].state; }
-  // Where the state of the n-th block whose state passes stays meanwhile. The buffers take turns.
-  BufferId passing_state(int64_t n) const { return passing_states_[n % passing_states_.size()]; }
   // Where the block's sums are made, and where they lie when they are complete and rounded.
   BufferId sums(BlockId block) const { return blocks_[Index(block)].sums; }
   BufferId complete(BlockId block) const { return blocks_[Index(block)].complete; }
@@ -104,11 +97,10 @@ class ProgramMemory {
   StepProgram& program_;
 
   std::vector<BlockBuffers> blocks_;
-  std::vector<BufferId> slots_, d_, passing_states_;
+  std::vector<BufferId> slots_, d_;
   BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
   std::map<Key, BufferId> by_key_;
   int64_t end_ = 0, host_end_ = 0;
-  int64_t passing_from_ = 0;  // from there on the arena is free while states pass
 };
 
 }  // namespace penstock

@@ -1,6 +1,5 @@
 #include "engine/plan/train_program.h"
 
-#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -72,15 +71,10 @@ class ProgramBuilder {
     program_.micro_batches = 0;
     memory_.AllocateHeld();
     if (pending) memory_.AllocateHeldGradients();
-    if (pending) memory_.AllocatePassingStates();
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
-    if (pending) {
-      EmitUpdates();
-      EmitPassingUpdates();
-    }
+    if (pending) EmitUpdates();
     ForEachBlock([&](BlockId block) {
-      if (policy_.PlacementOf(Index(block)).weights && !HasState(block) &&
-          !fetched_[Index(block)]) {
+      if (policy_.PlacementOf(Index(block)).weights && !HasState(block)) {
         Emit(Lane::kCopyIn, FetchWeights{block, memory_.own_weights(block)});
       }
       if (HasState(block) && goal == SettleGoal::kReadStore) {
@@ -97,13 +91,10 @@ class ProgramBuilder {
     program_.updates = pending ? Updates::kPending : Updates::kThisStep;
     memory_.AllocateHeld();
     memory_.AllocateHeldGradients();
-    memory_.AllocatePassingStates();
     memory_.AllocateForward();
     memory_.AllocateBackward();
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates();
-    passing_ = PassingBlocks();
-    if (pending) FetchPassingState();
     int32_t rounds = 0;
     for (int32_t mb = 0; mb < shape_.micro_batches; mb += memory_.RoundSize(mb)) ++rounds;
     PlanSlots(rounds, /*both_ways=*/true);
@@ -115,10 +106,7 @@ class ProgramBuilder {
       EmbeddingBackward();
     }
     Emit(Lane::kHost, ClipScale{});
-    if (!pending) {
-      EmitUpdates();
-      EmitPassingUpdates();
-    }
+    if (!pending) EmitUpdates();
     Hold(program_.leaves, pending ? Holding::kPendingUpdate : Holding::kState);
   }
 
@@ -127,20 +115,20 @@ class ProgramBuilder {
     for (int32_t block = 0; block < program_.num_blocks; ++block) visit(BlockId{block});
   }
   bool HasState(BlockId block) const { return memory_.state(block) != kNoBuffer; }
-  bool Passes(BlockId block) const { return policy_.PlacementOf(Index(block)).state_passes; }
-  bool UpdatedOnDevice(BlockId block) const { return HasState(block) || Passes(block); }
 
   // What a program finds or leaves on the device.
   enum class Holding {
     kState,          // state and weights of the blocks that are updated there
-    kPendingUpdate,  // and the complete gradients of those and of the blocks whose state passes
+    kPendingUpdate,  // and their complete gradients
     kWeights,        // state, and the weights of all blocks that stay
   };
   void Hold(std::vector<Held>& list, Holding holding) const {
     ForEachBlock([&](BlockId block) {
-      if (HasState(block)) list.push_back({memory_.state(block), block, HeldContent::kState});
-      if (UpdatedOnDevice(block) && holding == Holding::kPendingUpdate) {
-        list.push_back({memory_.complete(block), block, HeldContent::kGradients});
+      if (HasState(block)) {
+        list.push_back({memory_.state(block), block, HeldContent::kState});
+        if (holding == Holding::kPendingUpdate) {
+          list.push_back({memory_.complete(block), block, HeldContent::kGradients});
+        }
       }
       const bool stays = policy_.PlacementOf(Index(block)).weights && holding == Holding::kWeights;
       if (HasState(block) || stays) {
@@ -159,38 +147,8 @@ class ProgramBuilder {
                                         memory_.complete(block)});
     });
     ForEachBlock([&](BlockId block) {
-      if (!UpdatedOnDevice(block)) Emit(Lane::kHost, UpdateHost{block});
+      if (!HasState(block)) Emit(Lane::kHost, UpdateHost{block});
     });
-  }
-
-  std::vector<BlockId> PassingBlocks() const {
-    std::vector<BlockId> blocks;
-    ForEachBlock([&](BlockId block) {
-      if (Passes(block)) blocks.push_back(block);
-    });
-    return blocks;
-  }
-  // A state is fetched when it is the turn of the one before it: earlier it would hold up the
-  // weights of the blocks between. A block is updated when it is its own turn, as an update that
-  // waits for its state holds up the lane.
-  void FetchPassingState() {
-    if (next_fetched_ == passing_.size()) return;
-    const BlockId block = passing_[next_fetched_];
-    Emit(Lane::kCopyIn, FetchState{block, memory_.own_weights(block),
-                                   memory_.passing_state(static_cast<int64_t>(next_fetched_++))});
-    fetched_[Index(block)] = true;
-  }
-  void UpdateIfPassing(BlockId block) {
-    if (next_updated_ == passing_.size() || passing_[next_updated_] != block) return;
-    while (next_fetched_ < std::min(passing_.size(), next_updated_ + 2)) FetchPassingState();
-    const BufferId state = memory_.passing_state(static_cast<int64_t>(next_updated_++));
-    Emit(Lane::kCompute,
-         UpdateDevice{block, memory_.own_weights(block), state, memory_.complete(block)});
-    Emit(Lane::kCopyOut, StoreState{block, memory_.own_weights(block), state});
-  }
-  void EmitPassingUpdates() {
-    passing_ = PassingBlocks();
-    for (BlockId block : passing_) UpdateIfPassing(block);
   }
 
   void PlanSlots(int32_t rounds, bool both_ways) {
@@ -226,24 +184,16 @@ class ProgramBuilder {
   }
 
   void Forward(bool keep) {
-    UpdatePending(BlockId{0});
     const BufferId table = Weights(BlockId{0});
     ForEachMicroBatch([&](int32_t mb) {
       Emit(Lane::kCompute, EmbedForward{mb, table, memory_.Input(1, mb, keep)});
       if (keep) StoreParts(BlockId{1}, mb, SavedPart::kInput);
     });
     for (int32_t block = 1; block <= last_layer_; ++block) {
-      UpdatePending(BlockId{block});
       const BufferId weights = Weights(BlockId{block});
       ForEachMicroBatch([&](int32_t mb) { ForwardLayer(BlockId{block}, mb, weights, keep); });
     }
-    UpdatePending(head_);
     head_weights_ = Weights(head_);
-  }
-  void UpdatePending(BlockId block) {
-    if (program_.updates != Updates::kPending || next_updated_ == passing_.size()) return;
-    UpdateIfPassing(block);
-    if (next_updated_ == passing_.size()) memory_.EndPassing();
   }
 
   void ForwardLayer(BlockId block, int32_t mb, BufferId weights, bool keep) {
@@ -326,9 +276,7 @@ class ProgramBuilder {
   // In the last round the sums are complete: their norm counts, and they leave for the host.
   void EmitGradients(BlockId block) {
     if (end_ < shape_.micro_batches) {
-      if (SumsLeave(block)) {
-        Emit(Lane::kCopyOut, StoreSums{block, memory_.sums(block), end_});
-      }
+      if (SumsLeave(block)) Emit(Lane::kCopyOut, StoreSums{block, memory_.sums(block), end_});
       return;
     }
     const BufferId complete = memory_.complete(block);
@@ -336,7 +284,7 @@ class ProgramBuilder {
       Emit(Lane::kCompute, RoundGradients{block, memory_.sums(block), complete});
     }
     Emit(Lane::kCompute, ReduceNorm{block, complete});
-    if (!UpdatedOnDevice(block)) Emit(Lane::kCopyOut, StoreGradients{block, complete});
+    if (!HasState(block)) Emit(Lane::kCopyOut, StoreGradients{block, complete});
   }
 
   void HeadBackward() {
@@ -401,8 +349,6 @@ class ProgramBuilder {
   bool evaluates_ = false;
   int32_t first_ = 0, end_ = 0;  // micro-batches of the current round
   BufferId head_weights_ = kNoBuffer;
-  std::vector<BlockId> passing_;                // blocks whose state passes, in order
-  size_t next_fetched_ = 0, next_updated_ = 0;  // in passing_
   std::vector<bool> fetched_ = std::vector<bool>(spec_.num_blocks());
   std::optional<SlotTable> slots_;
 };
@@ -424,16 +370,6 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
     return Contradiction(absl::StrCat("it places ", policy.placements.size(), " blocks and saves ",
                                       policy.savings.size(), " layers, wanted none or ", blocks,
                                       " and ", blocks - 2));
-  }
-  for (int64_t block = 0; block < spec.num_blocks(); ++block) {
-    const BlockPlacement placement = policy.PlacementOf(block);
-    const bool layer = block >= 1 && block <= spec.num_layers;
-    if (!placement.state_passes) continue;
-    if (placement.state || !placement.gradients || (layer && !placement.weights)) {
-      return Contradiction(absl::StrCat("the state of block ", block,
-                                        " passes; that needs its weights and gradients on the "
-                                        "device, and its state on the host"));
-    }
   }
   return absl::OkStatus();
 }

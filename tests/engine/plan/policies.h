@@ -28,14 +28,6 @@ inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
     placements[layers] = {.weights = true, .gradients = true, .state = true};
     return placements;
   }();
-  const auto passing = [&] {
-    std::vector<BlockPlacement> placements =
-        PlaceAll(layers, {.weights = true, .gradients = true, .state_passes = true});
-    placements[0].state_passes = false;
-    placements[2] = {.gradients = true};
-    placements[layers] = {.weights = true, .gradients = true, .state = true};
-    return placements;
-  }();
   std::vector<Saving> savings;
   for (int64_t layer = 0; layer < layers; ++layer) {
     savings.push_back({static_cast<SaveLevel>(layer % 3),
@@ -76,11 +68,6 @@ inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
         .placements = PlaceAll(layers, {.weights = true})}},
       {"rounds_of_two_some_sums_on_host",
        {.micro_batches_per_round = 2, .decoder_slots = 1, .placements = mixed}},
-      {"state_passes",
-       {.placements =
-            PlaceAll(layers, {.weights = true, .gradients = true, .state_passes = true})}},
-      {"state_of_some_passes_in_rounds",
-       {.micro_batches_per_round = 1, .extra_in_first_round = true, .placements = passing}},
       {"mixed_placements", {.savings = savings, .placements = mixed}},
   };
   const size_t count = policies.size();

@@ -199,8 +199,6 @@ TEST(PolicyProgramTest, RefusesPoliciesThatContradictThemselves) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };
-  refused({.placements = PlaceAll(kLayers, {.weights = true, .state_passes = true})},
-          "the state of block 0 passes; that needs");
   refused({.placements = {BlockPlacement{}}}, "places 1 blocks");
   refused({.savings = {Saving{}}}, "saves 1 layers");
   refused({.decoder_slots = 0}, "must be positive");

@@ -74,7 +74,8 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
   ASSERT_TRUE(data.ok()) << data.status();
   ThreadPool pool(1);
   TrainingPlan plan = PlanWith(config, *model, policy);
-  auto store = *HostStore::Create(model->layout, OptimizerState::kFloat32, plan.gradients);
+  auto store = *HostStore::Create(model->layout, OptimizerState::kFloat32,
+                                  GradientPlaneOf(model->spec, plan));
   InitializeWeights(model->spec, 1, *store, pool);
   auto trainer = Trainer::Create(config, *model, plan, *store, data->train, data->evaluation);
   ASSERT_TRUE(trainer.ok()) << trainer.status();
@@ -100,7 +101,8 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
             .ok());
     trainer->reset();
     plan = PlanWith(config, *model, *resumed);
-    store = *HostStore::Create(model->layout, OptimizerState::kFloat32, plan.gradients);
+    store = *HostStore::Create(model->layout, OptimizerState::kFloat32,
+                               GradientPlaneOf(model->spec, plan));
     const auto opened = OpenCheckpoint(saved.Path("3"), Verification::kSizes);
     ASSERT_TRUE(opened.ok()) << opened.status();
     ASSERT_TRUE(LoadCheckpoint(**opened, *store, pool, testing::NoProgress).ok());
