@@ -11,8 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/byte_alphabet.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace penstock {
 namespace {

@@ -7,10 +7,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/components.h"
 #include "engine/tokenizer/pattern.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 namespace {
@@ -77,7 +77,7 @@ class ByteFallbackStep final : public DecodeStep {
     Tokens result;
     std::string bytes;
     const auto flush = [&] {
-      if (FirstInvalidUtf8(bytes) < 0) {
+      if (FindInvalidUtf8(bytes) == std::string_view::npos) {
         if (!bytes.empty()) result.push_back(bytes);
       } else {
         result.insert(result.end(), bytes.size(), kReplacementCharacter);

@@ -14,19 +14,13 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/text_span.h"
 #include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 
-// The bytes [begin, end) of the text that a token stands for. Always whole characters: tokens
-// that share a character all have it in their spans. Empty for a token that the post-processor
-// added.
-struct TextSpan {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool operator==(const TextSpan&) const = default;
-};
-
+// A span is the bytes of the text that a token stands for. Always whole characters: tokens that
+// share a character all have it in their spans. Empty for a token that the post-processor added.
 struct Encoding {
   std::vector<int32_t> ids = {};
   std::vector<TextSpan> spans = {};  // as long as ids
@@ -92,7 +86,7 @@ class ModelTokenizer : public Tokenizer {
   static absl::StatusOr<std::unique_ptr<ModelTokenizer>> Create(const TokenizerFiles& files);
 
   // Replaces `encoding` by that of `text`. InvalidArgument / DATA_INVALID, with the byte offset,
-  // if `text` is not UTF-8 (engine/tokenizer/utf8.h repairs).
+  // if `text` is not UTF-8 (engine/base/utf8.h repairs).
   virtual absl::Status EncodeWithSpans(std::string_view text, const EncodeOptions& options,
                                        Encoding& encoding) const = 0;
 

@@ -4,13 +4,13 @@
 #include <utility>
 
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/components.h"
 #include "engine/tokenizer/normal_form.h"
 #include "engine/tokenizer/pattern.h"
 #include "engine/tokenizer/rewrite.h"
 #include "engine/tokenizer/unicode.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 namespace {

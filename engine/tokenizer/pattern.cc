@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/scan_program.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 namespace {

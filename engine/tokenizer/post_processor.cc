@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/components.h"
 #include "engine/tokenizer/unicode.h"
-#include "engine/tokenizer/utf8.h"
 #include "engine/tokenizer/vocabulary.h"
 
 namespace penstock {

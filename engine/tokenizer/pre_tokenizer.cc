@@ -7,13 +7,13 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/byte_alphabet.h"
 #include "engine/tokenizer/components.h"
 #include "engine/tokenizer/pattern.h"
 #include "engine/tokenizer/rewrite.h"
 #include "engine/tokenizer/split_pieces.h"
 #include "engine/tokenizer/unicode.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 namespace {

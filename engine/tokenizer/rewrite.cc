@@ -1,7 +1,7 @@
 #include "engine/tokenizer/rewrite.h"
 
 #include "engine/base/status.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
 
 namespace penstock {
 

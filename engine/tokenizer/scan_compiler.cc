@@ -7,9 +7,9 @@
 #include <tuple>
 #include <utility>
 
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/scan_program.h"
 #include "engine/tokenizer/unicode.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 namespace {

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/tokenizer/piece.h"
-#include "engine/tokenizer/utf8.h"
 
 namespace penstock {
 
@@ -16,9 +16,9 @@ absl::Status CheckTextInput(std::string_view text) {
                  absl::StrCat("a text of ", text.size(), " bytes is more than the ",
                               kMaxEncodeBytes, " that are tokenized at once; split the document"));
   }
-  const int64_t invalid = FirstInvalidUtf8(text);
-  if (invalid < 0) return absl::OkStatus();
-  const auto byte = static_cast<unsigned char>(text[static_cast<size_t>(invalid)]);
+  const size_t invalid = FindInvalidUtf8(text);
+  if (invalid == std::string_view::npos) return absl::OkStatus();
+  const auto byte = static_cast<unsigned char>(text[invalid]);
   return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid,
                absl::StrFormat("byte %d of the text (0x%02X) is not UTF-8; convert the file to "
                                "UTF-8",

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
-#include "engine/tokenizer/utf8.h"
+#include "engine/base/utf8.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
