@@ -13,7 +13,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENGINE_ORDER = ["base", "model", "plan", "memory", "cuda", "kernels", "nn", "exec",
-                "tokenizer", "data", "train"]
+                "tokenizer", "template", "data", "train"]
 CUDA_FOLDERS = ("engine/cuda/", "engine/exec/cuda/")
 # Path rules and memory limits are needed before a job exists; who holds a checkpoint, while it runs.
 SERVER_MAY = {"engine/engine.h", "engine/train/checkpoint_directory.h", "engine/train/rooted_file.h",
