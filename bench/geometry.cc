@@ -22,6 +22,11 @@ constexpr Geometry kGeometries[] = {
     {"qwen2.5-3b", 2048, 11008, 36, 16, 2, 128, 151936, HeadWeights::kTiedToEmbedding},
     {"qwen2.5-7b", 3584, 18944, 28, 28, 4, 128, 152064, HeadWeights::kSeparate},
     {"qwen2.5-14b", 5120, 13824, 48, 40, 8, 128, 152064, HeadWeights::kSeparate},
+    {"qwen2.5-32b", 5120, 27648, 64, 40, 8, 128, 152064, HeadWeights::kSeparate},
+    {"llama3-70b", 8192, 28672, 80, 64, 8, 128, 128256, HeadWeights::kSeparate},
+    // A dense model of the size that MegaTrain's paper trains on an H200 with 1.5 TB.
+    {"dense-120b", 10240, 36864, 88, 80, 8, 128, 128256, HeadWeights::kSeparate},
+    {"llama3-405b", 16384, 53248, 126, 128, 8, 128, 128256, HeadWeights::kSeparate},
 };
 
 ModelSpec SpecOf(const Geometry& geometry) {

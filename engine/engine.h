@@ -83,6 +83,9 @@ struct DeviceConfig {
   // What the driver calls the GPU: steps are predicted by what is known of such a card. Empty: an
   // H100 is assumed.
   std::string card = {};
+  // For a plan: a machine as FindMachine() knows it, whose rates and host memory are taken instead
+  // of this one's. Empty: this one.
+  std::string planned_machine = {};
   // Device memory that a plan may take. PlanTraining() needs it; Train() takes what the GPU has
   // free if that is less, or if this is 0.
   int64_t memory_bytes = 0;
@@ -252,6 +255,15 @@ struct ExportConfig {
   int32_t threads = 0;  // 0: all cores this process may use
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
+
+// A machine that plans can be made for without having it.
+struct MachineInfo {
+  std::string name;
+  std::string card;  // as in DeviceConfig
+  int64_t device_memory_bytes = 0, host_memory_bytes = 0;
+};
+// NotFound / SPEC_INVALID with the names there are.
+absl::StatusOr<MachineInfo> FindMachine(const std::string& name);
 
 struct CpuInfo {
   std::string description;  // cores and instruction set

@@ -13,13 +13,16 @@ namespace penstock::server {
 namespace {
 
 // Defaults and ranges, then files and memory.
-absl::StatusOr<PlannedJob> PlanJob(const v1::JobSpec& spec,
+absl::StatusOr<PlannedJob> PlanJob(const v1::JobSpec& spec, const std::string& machine,
                                    const std::vector<std::string>& allowed_roots,
                                    const DeviceRegistry& devices) {
-  PENSTOCK_ASSIGN_OR_RETURN(
-      ResolvedSpec resolved,
-      ResolveJobSpec(spec, allowed_roots,
-                     {.devices = devices.List(), .missing_gpus = devices.missing_gpus()}));
+  DeviceOffer offer{.devices = devices.List(), .missing_gpus = devices.missing_gpus()};
+  if (!machine.empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const MachineInfo info, FindMachine(machine));
+    offer = OfferOf(info);
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedSpec resolved, ResolveJobSpec(spec, allowed_roots, offer));
+  resolved.config.device.planned_machine = machine;
   PENSTOCK_ASSIGN_OR_RETURN(const MemoryPlanSummary plan, PlanTraining(resolved.config));
   return PlannedJob{.spec = std::move(resolved.spec),
                     .plan = ToProto(plan),
@@ -40,7 +43,9 @@ EngineHooks Hooks() {
   hooks.make_devices = MakeDevices;
   hooks.make_planner = [](const std::vector<std::string>& roots,
                           std::shared_ptr<const DeviceRegistry> devices) -> SpecPlanner {
-    return [roots, devices](const v1::JobSpec& spec) { return PlanJob(spec, roots, *devices); };
+    return [roots, devices](const v1::JobSpec& spec, const std::string& machine) {
+      return PlanJob(spec, machine, roots, *devices);
+    };
   };
   hooks.make_output_checker = [](const std::vector<std::string>& roots) -> OutputChecker {
     return [roots](const std::string& path, const std::string& field) {

@@ -12,6 +12,7 @@ namespace {
 struct PlanOptions {
   std::string file;
   std::vector<std::string> settings;
+  std::string machine;
   bool explain = false;
 };
 
@@ -21,6 +22,7 @@ ExitCode Plan(const Context& context, const PlanOptions& options, RpcClient& cli
   v1::CreateJobRequest request;
   *request.mutable_spec() = *spec;
   request.set_validate_only(true);
+  request.set_plan_for_machine(options.machine);
   const absl::StatusOr<v1::Job> job = CreateJob(context, client, std::move(request));
   if (!job.ok()) return ExitCodeOf(job.status());
   return context.Print(job->plan(), [&] { return PlanPage(job->plan(), options.explain); });
@@ -36,6 +38,8 @@ void AddPlan(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--set", options->settings, "Set a field: batch.tokens_per_step=65536")
       ->allow_extra_args(false);
+  command->add_option("--machine", options->machine,
+                      "Plan for a machine of this name instead of the daemon's: h200-1.5tb");
   command->add_flag("--explain", options->explain,
                     "Name the policies that were not chosen, and why");
   OnConnected(*command, context,

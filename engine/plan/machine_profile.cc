@@ -46,18 +46,30 @@ constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
 // Host memory: what the measured host gives where the card says nothing of the host, LPDDR5X at
 // 80% of its 512 GB/s beside Grace, two channels of DDR5 under a card for desktops.
 constexpr NamedProfile OfDatasheet(std::string_view name, std::string_view card, int64_t gib,
-                                   const Datasheet& sheet) {
-  return {name, card, ProfileSource::kDatasheet, gib * kGib, sheet.flops, FromDatasheet(sheet)};
+                                   int64_t host_gib, const Datasheet& sheet) {
+  return {.name = name,
+          .card = card,
+          .source = ProfileSource::kDatasheet,
+          .device_memory_bytes = gib * kGib,
+          .host_memory_bytes = host_gib * kGib,
+          .datasheet_flops = sheet.flops,
+          .rates = FromDatasheet(sheet)};
 }
 
 constexpr std::array kProfiles = {
-    NamedProfile{"h100-80gb-pcie5", "H100 80GB", ProfileSource::kMeasured, 80 * kGib, kH100Flops,
-                 kH100},
-    OfDatasheet("h200-141gb-pcie5", "H200", 140, {989e12, 4.8e12, 64e9, 138e9}),
-    OfDatasheet("gh200-96gb", "GH200", 95, {989e12, 4.0e12, 450e9, 410e9}),
-    OfDatasheet("a100-80gb-pcie4", "A100", 80, {312e12, 1.94e12, 32e9, 138e9}),
-    OfDatasheet("rtx4090-24gb-pcie4", "RTX 4090", 24, {165e12, 1.01e12, 32e9, 70e9}),
-    OfDatasheet("rtx5090-32gb-pcie5", "RTX 5090", 32, {210e12, 1.79e12, 64e9, 75e9}),
+    NamedProfile{.name = "h100-80gb-pcie5",
+                 .card = "H100 80GB",
+                 .source = ProfileSource::kMeasured,
+                 .device_memory_bytes = 80 * kGib,
+                 .host_memory_bytes = 128 * kGib,
+                 .datasheet_flops = kH100Flops,
+                 .rates = kH100},
+    OfDatasheet("h200-141gb-pcie5", "H200", 140, 256, {989e12, 4.8e12, 64e9, 138e9}),
+    OfDatasheet("h200-1.5tb", "H200", 140, 1500, {989e12, 4.8e12, 64e9, 138e9}),
+    OfDatasheet("gh200-96gb", "GH200", 95, 480, {989e12, 4.0e12, 450e9, 410e9}),
+    OfDatasheet("a100-80gb-pcie4", "A100", 80, 256, {312e12, 1.94e12, 32e9, 138e9}),
+    OfDatasheet("rtx4090-24gb-pcie4", "RTX 4090", 24, 128, {165e12, 1.01e12, 32e9, 70e9}),
+    OfDatasheet("rtx5090-32gb-pcie5", "RTX 5090", 32, 128, {210e12, 1.79e12, 64e9, 75e9}),
 };
 
 }  // namespace
@@ -107,6 +119,7 @@ NamedProfile CpuProfile(int threads) {
           .card = {},
           .source = ProfileSource::kEstimate,
           .device_memory_bytes = 0,
+          .host_memory_bytes = 0,
           .datasheet_flops = 0,
           .rates = {.matmul_flops = 40e9 * count,
                     .attention_forward_flops = 4e9 * count,

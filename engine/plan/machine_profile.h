@@ -41,6 +41,7 @@ struct NamedProfile {
   std::string_view card;  // part of what the driver calls the card
   ProfileSource source = ProfileSource::kMeasured;
   int64_t device_memory_bytes = 0;  // of the card; 0: it is the host's
+  int64_t host_memory_bytes = 0;    // that such a machine has for jobs, where nobody says otherwise
   double datasheet_flops = 0;       // of the card: dense bf16; 0: not known
   MachineProfile rates;
 };

@@ -1,11 +1,13 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
 #include "engine/engine.h"
 #include "engine/exec/gpu_devices.h"
 #include "engine/kernels/cpu_isa.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/model_spec.h"
+#include "engine/plan/machine_profile.h"
 
 namespace penstock {
 namespace {
@@ -23,6 +25,14 @@ const char* IsaName(CpuIsa isa) {
 }
 
 }  // namespace
+
+absl::StatusOr<MachineInfo> FindMachine(const std::string& name) {
+  PENSTOCK_ASSIGN_OR_RETURN(const NamedProfile profile, FindMachineProfile(name));
+  return MachineInfo{.name = name,
+                     .card = std::string(profile.card),
+                     .device_memory_bytes = profile.device_memory_bytes,
+                     .host_memory_bytes = profile.host_memory_bytes};
+}
 
 CpuInfo DescribeCpu() {
   return {.description =

@@ -35,7 +35,8 @@ Policy FixedChoices(const PolicyChoiceArgs& args) {
 
 NamedProfile ProfileOf(const TrainConfig& config, int threads) {
   if (!OnCuda(config)) return CpuProfile(threads);
-  NamedProfile profile = ProfileOfCard(config.device.card);
+  const absl::StatusOr<NamedProfile> planned = FindMachineProfile(config.device.planned_machine);
+  NamedProfile profile = planned.ok() ? *planned : ProfileOfCard(config.device.card);
   if (config.device.page_lock == PageLock::kOff) {
     profile.rates.copy_in_bytes *= kPageableCopyInShare;
     profile.rates.copy_out_bytes *= kPageableCopyOutShare;

@@ -356,7 +356,10 @@ absl::StatusOr<StepProgram> SettleProgram(const ModelInput& model, const Trainin
 }
 
 HostMemoryLimit UsableHostMemory(const TrainConfig& config) {
-  HostMemoryLimit limit = ReadHostMemoryLimit();
+  const absl::StatusOr<NamedProfile> planned = FindMachineProfile(config.device.planned_machine);
+  HostMemoryLimit limit =
+      planned.ok() ? HostMemoryLimit{planned->host_memory_bytes, std::string(planned->name)}
+                   : ReadHostMemoryLimit();
   if (config.host_memory_bytes > 0 && config.host_memory_bytes < limit.usable_bytes) {
     limit = {config.host_memory_bytes, "limits.host_memory_bytes"};
   }

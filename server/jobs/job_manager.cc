@@ -106,6 +106,12 @@ v1::Job JobManager::NewJob(const std::string& name) {
 
 absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
     const v1::CreateJobRequest& request) {
+  if (!request.validate_only() && !request.plan_for_machine().empty()) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
+                 absl::StrCat("plan_for_machine is ", request.plan_for_machine(),
+                              ", but jobs run here; it is for validate_only"),
+                 {{"field", "plan_for_machine"}});
+  }
   if (!request.validate_only()) {
     PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CreateJobResponse>(table_.store(), request));
     if (replay) return replay;
@@ -125,7 +131,7 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   // Once more: other calls, maybe of the same id, came in between.
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(AdmitMemory(planned.plan));
+  if (request.plan_for_machine().empty()) PENSTOCK_RETURN_IF_ERROR(AdmitMemory(planned.plan));
   PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(planned.spec.output().directory(), "output.directory"));
   v1::CreateJobResponse response;
   v1::Job& job = *response.mutable_job();

@@ -31,7 +31,9 @@ struct PlannedJob {
   std::vector<std::string> warnings;
 };
 // Refuses what could not run. Called on a thread of its own, one call at a time.
-using SpecPlanner = std::function<absl::StatusOr<PlannedJob>(const v1::JobSpec&)>;
+// `machine`: the name of a machine to plan for; empty: this one.
+using SpecPlanner =
+    std::function<absl::StatusOr<PlannedJob>(const v1::JobSpec& spec, const std::string& machine)>;
 // Whether a new directory may be made there: absolute, inside an allowed root, not existing. Gives
 // the path with symbolic links resolved.
 using OutputChecker =

@@ -78,7 +78,8 @@ class CreateCall {
   void Plan() const {
     services_.validation.Post([self = *this] {
       if (self.call_.FinishedIfAbandoned()) return;
-      absl::StatusOr<PlannedJob> planned = self.services_.planner(self.request_->spec());
+      absl::StatusOr<PlannedJob> planned =
+          self.services_.planner(self.request_->spec(), self.request_->plan_for_machine());
       if (planned.ok()) {
         self.Create(*std::move(planned));
       } else {

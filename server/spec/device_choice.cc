@@ -76,6 +76,17 @@ absl::Status NoGpu(const DeviceOffer& offer, const std::string& uuid) {
 
 }  // namespace
 
+DeviceOffer OfferOf(const MachineInfo& machine) {
+  DeviceOffer offer;
+  v1::Device& device = offer.devices.emplace_back();
+  device.set_id(machine.name);
+  device.set_kind(v1::DEVICE_KIND_CUDA);
+  device.set_description(machine.card);
+  device.set_memory_bytes(machine.device_memory_bytes);
+  device.set_health(v1::DEVICE_HEALTH_HEALTHY);
+  return offer;
+}
+
 absl::StatusOr<PlannedDevice> ResolveDevice(const DeviceOffer& offer, v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(ResolveKind(offer, spec));
   PENSTOCK_RETURN_IF_ERROR(ResolveCompute(spec));

@@ -17,6 +17,9 @@ struct PlannedDevice {
   std::string card;  // as the driver calls it
 };
 
+// The one GPU of a machine that a plan is made for.
+DeviceOffer OfferOf(const MachineInfo& machine);
+
 // Sets device.kind to CPU or CUDA and precision.compute to what that device computes in.
 //
 // A GPU in quarantine counts for a job that asks for CUDA, which then waits for its release, but

@@ -154,6 +154,18 @@ TEST_F(DaemonTest, ValidateOnlyChangesNothing) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
+TEST_F(DaemonTest, APlanForAnotherMachineIsNoJob) {
+  Start();
+  v1::CreateJobRequest request = MakeRequest({});
+  request.set_plan_for_machine("h200-1.5tb");
+  v1::Job job;
+  const grpc::Status refused = client_->Create(request, &job);
+  EXPECT_EQ(ErrorInfoOf(refused).metadata().at("field"), "plan_for_machine");
+  request.set_validate_only(true);
+  ASSERT_TRUE(client_->Create(request, &job).ok());
+  EXPECT_EQ(job.warnings(0), "for h200-1.5tb");
+}
+
 TEST_F(DaemonTest, OneRequestIdMakesOneJobAlsoFromFiftyThreadsAndAcrossARestart) {
   Start();
   v1::CreateJobRequest request = MakeRequest({{"steps", "2"}});

@@ -31,13 +31,14 @@ TestDirectory::~TestDirectory() {
   fs::remove_all(path_, error);
 }
 
-absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec) {
+absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec, const std::string& machine) {
   if (spec.display_name() == "bad") {
     return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
                  "batch.tokens_per_step is 7; expected a multiple of 4",
                  {{"field", "batch.tokens_per_step"}});
   }
   PlannedJob planned{.spec = spec, .plan = {}, .warnings = {}};
+  if (!machine.empty()) planned.warnings.push_back("for " + machine);
   const auto bytes = spec.labels().find("host_bytes");
   planned.plan.set_host_peak_bytes(bytes == spec.labels().end() ? 1 << 20
                                                                 : std::stoll(bytes->second));
