@@ -87,11 +87,13 @@ int Main(int argc, char** argv) {
   if (step.micro_batch_tokens < 1 || step.sequence_length < 1 ||
       step.tokens_per_step < step.micro_batch_tokens ||
       step.tokens_per_step % step.micro_batch_tokens != 0) {
-    std::fprintf(stderr, "tokens_per_step must be a multiple of micro_batch_tokens, all positive\n");
+    std::fprintf(stderr,
+                 "tokens_per_step must be a multiple of micro_batch_tokens, all positive\n");
     return 1;
   }
-  std::printf("| model | machine | host store GiB | device GiB | tokens/s | bound by | policy |\n"
-              "|---|---|---|---|---|---|---|\n");
+  std::printf(
+      "| model | machine | host store GiB | device GiB | tokens/s | bound by | policy |\n"
+      "|---|---|---|---|---|---|---|\n");
   for (const std::string& geometry : GeometryNames()) {
     if (MakeLayout(*FindGeometry(geometry)).parameter_count < kSmallest) continue;
     for (const NamedProfile& machine : MachineProfiles()) PrintLine(geometry, step, machine);

@@ -12,15 +12,17 @@
 namespace penstock {
 
 struct MachineProfile {
-  double matmul_flops = 0;              // of the compute type, fp32 accumulation
-  double attention_forward_flops = 0;   // causal, at the lengths of documents that are packed
-  double attention_backward_flops = 0;  // likewise
-  double device_bytes = 0;              // memory-bound kernels, read and written
-  double copy_in_bytes = 0;             // host to device
-  double copy_out_bytes = 0;            // device to host
-  double adamw_parameters = 0;          // the host's optimizer, while copies run
-  double op_seconds = 0;                // what an op costs beside its work
-};                                      // all per second, but the last
+  double matmul_flops = 0;                   // of the compute type, fp32 accumulation
+  double attention_forward_flops = 0;        // causal, documents of 1,024 tokens
+  double attention_backward_flops = 0;       // likewise
+  double long_attention_forward_flops = 0;   // documents of 4,096 and more
+  double long_attention_backward_flops = 0;  // likewise
+  double device_bytes = 0;                   // memory-bound kernels, read and written
+  double copy_in_bytes = 0;                  // host to device
+  double copy_out_bytes = 0;                 // device to host
+  double adamw_parameters = 0;               // the host's optimizer, while copies run
+  double op_seconds = 0;                     // what an op costs beside its work
+};                                           // all per second, but the last
 
 // What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
 inline constexpr double kAdamwHostBytes = 26;

@@ -1,6 +1,7 @@
 #include "engine/plan/op_cost.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace penstock {
 namespace {
@@ -47,9 +48,11 @@ class Costs {
     return (gradients ? 3 : 1) * Matmul(matrix) + Bytes(logits + sums);
   }
   double operator()(const BackwardBlock& op) const {
-    double seconds = 2 * Matmul(attention_matrices_ + gate_up_ + down_) +
-                     2.5 * AttentionFlops() / machine_.attention_backward_flops +
-                     Bytes(tokens_ * element_ * 2 * (attention_elements_ + mlp_elements_));
+    double seconds =
+        2 * Matmul(attention_matrices_ + gate_up_ + down_) +
+        2.5 * AttentionFlops() /
+            AtLength(machine_.attention_backward_flops, machine_.long_attention_backward_flops) +
+        Bytes(tokens_ * element_ * 2 * (attention_elements_ + mlp_elements_));
     // Gradient sums: written, and read before that by all but the first micro-batch.
     const double passes = 2 * repeats_ - (op.accumulate == Accumulate::kAdd ? 0 : 1);
     seconds += Bytes(Size(op.block) * kFloat * passes);
@@ -105,8 +108,16 @@ class Costs {
   double AttentionFlops() const {
     return 2 * tokens_ * input_.mean_document_tokens * static_cast<double>(spec_.q_size());
   }
+  // The rate for documents of the mean length: that of 1,024 tokens up to there, that of long ones
+  // from 4,096 on, and between them by the length's logarithm.
+  double AtLength(double rate, double long_rate) const {
+    const double share = std::clamp(std::log2(input_.mean_document_tokens / 1024) / 2, 0.0, 1.0);
+    return rate + (long_rate - rate) * share;
+  }
   double AttentionSide() const {
-    return Matmul(attention_matrices_) + AttentionFlops() / machine_.attention_forward_flops +
+    return Matmul(attention_matrices_) +
+           AttentionFlops() /
+               AtLength(machine_.attention_forward_flops, machine_.long_attention_forward_flops) +
            Bytes(tokens_ * element_ * attention_elements_);
   }
   double GateUp() const { return Matmul(gate_up_) + Bytes(tokens_ * element_ * mlp_elements_); }
