@@ -6,6 +6,7 @@
 #include "server/devices/nvml_driver.h"
 #include "server/run_daemon.h"
 #include "server/spec/convert.h"
+#include "server/spec/device_choice.h"
 #include "server/spec/job_spec.h"
 #include "server/spec/spec_fields.h"
 
