@@ -180,6 +180,7 @@ absl::StatusOr<CallArguments> Interpreter::EvaluateArguments(const ArgumentsSynt
   PENSTOCK_ASSIGN_OR_RETURN(const Value more, Evaluate(*syntax.more_named));
   if (!more.is_dict()) return TypeFailure(more, "cannot be given as **arguments");
   const size_t written = arguments.named.size();
+  PENSTOCK_RETURN_IF_ERROR(Charge(static_cast<int64_t>(more.dict().size() * (1 + written / 16))));
   for (const auto& [key, value] : more.dict()) {
     if (!key.is_string()) return Failure("the keys of **arguments must be strings");
     for (size_t i = 0; i < written; ++i) {
@@ -307,6 +308,8 @@ absl::Status Interpreter::BindParameters(const MacroDefinition& macro, CallArgum
   const std::string name = macro.name.empty() ? "the caller" : "the macro " + macro.name;
   const size_t count = macro.parameters.size();
   const size_t given = std::min(count, arguments->positional.size());
+  PENSTOCK_RETURN_IF_ERROR(
+      Charge(static_cast<int64_t>((count - given) * arguments->named.size() / 16)));
   for (size_t i = 0; i < count; ++i) {
     Value& slot = (*slots)[static_cast<size_t>(macro.parameters[i].slot)];
     slot = i < given ? arguments->positional[i] : take_named(macro.parameters[i].name);
@@ -336,13 +339,15 @@ absl::Status Interpreter::BindParameters(const MacroDefinition& macro, CallArgum
 
 absl::StatusOr<Value> Interpreter::CallMacro(const MacroObject& macro, CallArguments arguments) {
   const MacroDefinition& definition = *macro.definition;
-  std::unique_ptr<Activation> activation = NewActivation(definition.frame_slots, macro.closure);
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Activation> activation,
+                            NewActivation(definition.frame_slots, macro.closure));
   std::string text;
   absl::Status status = BindParameters(definition, &arguments, &activation->slots);
   if (status.ok()) {
     const Enter enter(this, activation.get());
-    EnterScope(definition.scope);
+    status = EnterScope(definition.scope);
     for (const MacroDefinition::Parameter& parameter : definition.parameters) {
+      if (!status.ok()) break;
       const size_t slot = static_cast<size_t>(parameter.slot);
       if (!activation->slots[slot].is_missing()) continue;
       if (parameter.default_value == nullptr) {
@@ -352,8 +357,7 @@ absl::StatusOr<Value> Interpreter::CallMacro(const MacroObject& macro, CallArgum
       }
       absl::StatusOr<Value> value = Evaluate(*parameter.default_value);
       status = value.status();
-      if (!status.ok()) break;
-      activation->slots[slot] = *std::move(value);
+      if (status.ok()) activation->slots[slot] = *std::move(value);
     }
     if (status.ok()) status = Captured(definition.body, &text).status();
   }

@@ -30,7 +30,9 @@ class ConditionIterator : public Iterator {
  private:
   absl::StatusOr<std::optional<Value>> NextWanted(Interpreter& interpreter) {
     const Interpreter::Enter enter(&interpreter, activation_.get());
-    if (!std::exchange(started_, true)) interpreter.EnterScope(node_.condition_scope);
+    if (!std::exchange(started_, true)) {
+      PENSTOCK_RETURN_IF_ERROR(interpreter.EnterScope(node_.condition_scope));
+    }
     while (true) {
       PENSTOCK_RETURN_IF_ERROR(interpreter.Charge(1));
       PENSTOCK_ASSIGN_OR_RETURN(std::optional<Value> item, items_->Next(interpreter));
@@ -158,7 +160,9 @@ absl::Status Interpreter::Assign(const Target& target, const Value& value) {
                                     target.name, " is no namespace"));
       }
       auto& attributes = space.As<NamespaceObject>();
-      PENSTOCK_RETURN_IF_ERROR(CheckItems(static_cast<int64_t>(attributes.attributes.size())));
+      const int64_t count = static_cast<int64_t>(attributes.attributes.size());
+      PENSTOCK_RETURN_IF_ERROR(CheckItems(count));
+      PENSTOCK_RETURN_IF_ERROR(Charge(count / 16));
       attributes.Set(target.attribute, value);
       return absl::OkStatus();
     }
@@ -189,7 +193,8 @@ absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFor(const ForStatement& no
 
 absl::StatusOr<Value> Interpreter::RunRecursiveLoop(const ForStatement& node, const Value& iterable,
                                                     Activation* closure, int64_t depth0) {
-  std::unique_ptr<Activation> activation = NewActivation(node.frame_slots, closure);
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Activation> activation,
+                            NewActivation(node.frame_slots, closure));
   std::string text;
   absl::Status status;
   {
@@ -208,8 +213,10 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunLoop(const ForStatement& node,
                                                        const Value& iterable, int64_t depth0) {
   PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Iterator> iterator, Iterate(iterable));
   if (node.condition != nullptr) {
-    iterator = std::make_unique<ConditionIterator>(
-        node, std::move(iterator), NewActivation(node.condition_slots, activation_));
+    PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Activation> activation,
+                              NewActivation(node.condition_slots, activation_));
+    iterator =
+        std::make_unique<ConditionIterator>(node, std::move(iterator), std::move(activation));
   }
   Value loop_value = Value::Missing();
   LoopObject* loop = nullptr;
@@ -236,7 +243,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::RunLoop(const ForStatement& node,
   LeaveScope(node.scope);
   PENSTOCK_RETURN_IF_ERROR(any.status());
   if (*any) return Flow::kOn;
-  EnterScope(node.otherwise_scope);
+  PENSTOCK_RETURN_IF_ERROR(EnterScope(node.otherwise_scope));
   absl::StatusOr<Flow> flow = Execute(node.otherwise);
   LeaveScope(node.otherwise_scope);
   return flow;
@@ -264,7 +271,7 @@ absl::StatusOr<bool> Interpreter::RunIterations(const ForStatement& node, Iterat
     }
     PENSTOCK_RETURN_IF_ERROR(Assign(node.target, *item));
     if (loop != nullptr) activation_->slots[static_cast<size_t>(node.loop_slot)] = loop_value;
-    EnterScope(node.scope);
+    PENSTOCK_RETURN_IF_ERROR(EnterScope(node.scope));
     loop_items_.back() = &*item;
     PENSTOCK_ASSIGN_OR_RETURN(const Flow flow, Execute(node.body));
     loop_items_.back() = nullptr;
@@ -283,7 +290,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::Captured(const Block& block, std:
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteSetBlock(const SetBlockStatement& node) {
-  EnterScope(node.scope);
+  PENSTOCK_RETURN_IF_ERROR(EnterScope(node.scope));
   std::string text;
   PENSTOCK_ASSIGN_OR_RETURN(const Flow flow, Captured(node.body, &text));
   if (flow != Flow::kOn) return flow;
@@ -304,7 +311,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteSetBlock(const SetBlockSta
 
 absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFilterBlock(
     const FilterBlockStatement& node) {
-  EnterScope(node.scope);
+  PENSTOCK_RETURN_IF_ERROR(EnterScope(node.scope));
   std::string text;
   PENSTOCK_ASSIGN_OR_RETURN(const Flow flow, Captured(node.body, &text));
   if (flow != Flow::kOn) return flow;
@@ -319,7 +326,7 @@ absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteFilterBlock(
 }
 
 absl::StatusOr<Interpreter::Flow> Interpreter::ExecuteWith(const WithStatement& node) {
-  EnterScope(node.scope);
+  PENSTOCK_RETURN_IF_ERROR(EnterScope(node.scope));
   for (const auto& [target, expression] : node.values) {
     PENSTOCK_ASSIGN_OR_RETURN(const Value value, Evaluate(*expression));
     PENSTOCK_RETURN_IF_ERROR(Assign(target, value));
@@ -356,13 +363,14 @@ int64_t Interpreter::CurrentMessage() const {
 
 absl::Status Interpreter::ExecuteGeneration(const GenerationStatement& node) {
   const int64_t begin = static_cast<int64_t>(output_.size());
-  std::unique_ptr<Activation> activation = NewActivation(node.body.frame_slots, activation_);
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Activation> activation,
+                            NewActivation(node.body.frame_slots, activation_));
   absl::Status status;
   {
     const Enter enter(this, activation.get());
-    EnterScope(node.body.scope);
     ++generation_depth_;
-    status = Execute(node.body.body).status();
+    status = EnterScope(node.body.scope);
+    if (status.ok()) status = Execute(node.body.body).status();
     --generation_depth_;
   }
   EndActivation(std::move(activation));

@@ -46,12 +46,13 @@ Interpreter::~Interpreter() {
 }
 
 absl::StatusOr<Rendering> Interpreter::Run() {
-  std::unique_ptr<Activation> root = NewActivation(syntax_.frame_slots, nullptr);
+  PENSTOCK_ASSIGN_OR_RETURN(std::unique_ptr<Activation> root,
+                            NewActivation(syntax_.frame_slots, nullptr));
   absl::StatusOr<Flow> flow = Flow::kOn;
   {
     const Enter enter(this, root.get());
-    EnterScope(syntax_.scope);
-    flow = Execute(syntax_.body);
+    const absl::Status status = EnterScope(syntax_.scope);
+    flow = status.ok() ? Execute(syntax_.body) : status;
   }
   EndActivation(std::move(root));
   if (!flow.ok()) {
@@ -95,13 +96,15 @@ absl::StatusOr<Value> Interpreter::Checked(Value value) {
         absl::StrCat("the template nests values deeper than ", limits_.max_value_depth, " levels"));
   }
   PENSTOCK_RETURN_IF_ERROR(CheckItems(value.is_string() ? 0 : value.weight()));
-  total_bytes_ += bytes;
-  if (total_bytes_ > limits_.max_total_bytes) {
-    return LimitReached(
-        absl::StrCat("the template makes more than ", limits_.max_total_bytes, " bytes of values"));
-  }
-  PENSTOCK_RETURN_IF_ERROR(ChargeBytes(bytes));
+  PENSTOCK_RETURN_IF_ERROR(CountBytes(bytes));
   return value;
+}
+
+absl::Status Interpreter::CountBytes(int64_t bytes) {
+  total_bytes_ += bytes;
+  if (total_bytes_ <= limits_.max_total_bytes) return ChargeBytes(bytes);
+  return LimitReached(
+      absl::StrCat("the template makes more than ", limits_.max_total_bytes, " bytes of values"));
 }
 
 absl::StatusOr<Value> Interpreter::NewStringLike(const Value& model, std::string text) {
@@ -211,7 +214,9 @@ absl::StatusOr<std::string> Interpreter::ToText(const Value& value) {
 
 // ---- Activations ------------------------------------------------------------------------------
 
-std::unique_ptr<Activation> Interpreter::NewActivation(int slots, Activation* parent) const {
+absl::StatusOr<std::unique_ptr<Activation>> Interpreter::NewActivation(int slots,
+                                                                       Activation* parent) {
+  PENSTOCK_RETURN_IF_ERROR(CountBytes(slots * static_cast<int64_t>(sizeof(Value))));
   auto activation = std::make_unique<Activation>();
   activation->slots.assign(static_cast<size_t>(slots), Value::Missing());
   activation->parent = parent;
@@ -234,7 +239,8 @@ Value& Interpreter::Variable(const VariableRef& ref) {
   return activation->slots[static_cast<size_t>(ref.slot)];
 }
 
-void Interpreter::EnterScope(const Scope& scope) {
+absl::Status Interpreter::EnterScope(const Scope& scope) {
+  PENSTOCK_RETURN_IF_ERROR(Charge(static_cast<int64_t>(scope.slots.size())));
   for (const VariableStart& start : scope.starts) {
     Value& variable = activation_->slots[static_cast<size_t>(start.slot)];
     switch (start.kind) {
@@ -252,6 +258,7 @@ void Interpreter::EnterScope(const Scope& scope) {
       }
     }
   }
+  return absl::OkStatus();
 }
 
 void Interpreter::LeaveScope(const Scope& scope) {

@@ -115,7 +115,7 @@ class Interpreter {
     Interpreter* const interpreter_;
     Activation* const outer_;
   };
-  void EnterScope(const Scope& scope);
+  absl::Status EnterScope(const Scope& scope);
 
   // loop.length, loop.last and their like, reading ahead as far as needed.
   absl::StatusOr<int64_t> LoopLength(LoopObject& loop);
@@ -137,9 +137,10 @@ class Interpreter {
   };
 
   absl::Status TooDeep() const;
+  absl::Status CountBytes(int64_t bytes);
   Value& Variable(const VariableRef& ref);
   void LeaveScope(const Scope& scope);
-  std::unique_ptr<Activation> NewActivation(int slots, Activation* parent) const;
+  absl::StatusOr<std::unique_ptr<Activation>> NewActivation(int slots, Activation* parent);
   void EndActivation(std::unique_ptr<Activation> activation);
   static void Capture(Activation* activation);
 

@@ -19,7 +19,10 @@ struct Limits {
 };
 
 // Limits of the parser. They are not for choice: what lies beyond is no chat template.
-inline constexpr int64_t kMaxTemplateBytes = int64_t{4} << 20;
-inline constexpr int kMaxNesting = 200;  // of the syntax tree, counting chains as a + b + c
+inline constexpr int64_t kMaxTemplateBytes = int64_t{1} << 20;
+inline constexpr int kMaxNesting = 200;         // of the syntax tree, counting chains as a + b + c
+inline constexpr int64_t kMaxParameters = 255;  // of a macro; also the named arguments of a call
+// A name is looked at once for each loop and macro around it; a real template is far below.
+inline constexpr int64_t kMaxNameVisits = 10'000'000;
 
 }  // namespace penstock::jinja

@@ -1,7 +1,7 @@
 #include "engine/template/parser.h"
 
 #include <algorithm>
-#include <initializer_list>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -207,6 +207,9 @@ absl::Status Parser::ParseParameters(MacroDefinition* macro) {
   while (!tokens_.IsOperator(")")) {
     if (!macro->parameters.empty()) PENSTOCK_RETURN_IF_ERROR(tokens_.ExpectOperator(","));
     PENSTOCK_ASSIGN_OR_RETURN(const Token name, tokens_.Expect(TokenType::kName, "a name"));
+    if (std::ssize(macro->parameters) >= kMaxParameters) {
+      return SyntaxError(name.line, absl::StrCat("more than ", kMaxParameters, " parameters"));
+    }
     MacroDefinition::Parameter parameter;
     parameter.name = name.text;
     for (const MacroDefinition::Parameter& other : macro->parameters) {

@@ -9,6 +9,7 @@
 #include "engine/base/status.h"
 #include "engine/template/ast_walk.h"
 #include "engine/template/filters.h"
+#include "engine/template/limits.h"
 #include "engine/template/symbols.h"
 #include "engine/template/tests.h"
 #include "engine/template/token.h"
@@ -48,17 +49,18 @@ void NoteBlock(const Block& block, Symbols* symbols);
 
 void NoteIf(const IfStatement& node, Symbols* symbols) {
   NoteExpression(node.branches[0].condition, symbols);
-  Symbols first = *symbols, others = *symbols, otherwise = *symbols;
+  Symbols first = symbols->Branch(), others = symbols->Branch(), otherwise = symbols->Branch();
   NoteBlock(node.branches[0].body, &first);
   for (size_t i = 1; i < node.branches.size(); ++i) {
     // Each elif is an `if` of its own among the branches of the first one.
     NoteExpression(node.branches[i].condition, &others);
-    Symbols body = others;
+    Symbols body = others.Branch();
+    const Symbols none = others.Branch();
     NoteBlock(node.branches[i].body, &body);
-    others.MergeBranches({body, others, others});
+    others.MergeBranches({&body, &none, &none});
   }
   NoteBlock(node.otherwise, &otherwise);
-  symbols->MergeBranches({first, others, otherwise});
+  symbols->MergeBranches({&first, &others, &otherwise});
 }
 
 // What `statement` reads and writes in the scope that it stands in. Scopes inside it are left to
@@ -114,19 +116,6 @@ void NoteMacro(const MacroDefinition& macro, Symbols* symbols) {
   NoteBlock(macro.body, symbols);
 }
 
-// Which of `names` the block reads before it writes them.
-std::set<std::string> ReadNames(const Block& block, std::set<std::string> names) {
-  std::set<std::string> read;
-  ForEachName(block, [&](const std::string& name, NameUse use, int) {
-    if (use == NameUse::kRead && names.count(name) > 0) {
-      read.insert(name);
-    } else {
-      names.erase(name);
-    }
-  });
-  return read;
-}
-
 // ---- Second pass: give every name its variable -----------------------------------------------
 
 // Where code stands: its scope, and whether an `if` is around it in that scope.
@@ -167,8 +156,29 @@ class Resolver {
     if (status_.ok()) status_ = SyntaxError(line, message);
   }
 
+  std::set<std::string> ReadNames(const Block& block, std::set<std::string> names);
+  void CountVisit(int line) {
+    if (++visits_ <= kMaxNameVisits) return;
+    Fail(line, "the template has too many names for how deep its loops and macros nest");
+  }
+
+  int64_t visits_ = 0;  // by walks through all that a loop or a macro holds
   absl::Status status_;
 };
+
+// Which of `names` the block reads before it writes them.
+std::set<std::string> Resolver::ReadNames(const Block& block, std::set<std::string> names) {
+  std::set<std::string> read;
+  ForEachName(block, [&](const std::string& name, NameUse use, int line) {
+    CountVisit(line);
+    if (use == NameUse::kRead && names.count(name) > 0) {
+      read.insert(name);
+    } else {
+      names.erase(name);
+    }
+  });
+  return read;
+}
 
 void Resolver::ResolveExpression(Expression& expression, Place place) {
   switch (expression.kind) {
@@ -222,6 +232,7 @@ void Resolver::ResolveIf(IfStatement& node, Place place) {
 void Resolver::ResolveFor(ForStatement& node, Place place) {
   ForEachName(static_cast<const Statement&>(node),
               [&](const std::string& name, NameUse use, int line) {
+                CountVisit(line);
                 if (use != NameUse::kStore || name != "loop") return;
                 Fail(line, "a loop must not assign to `loop`");
               });
@@ -327,6 +338,7 @@ void Resolver::ResolveMacro(MacroDefinition* macro, int line, Place place) {
 }
 
 void Resolver::ResolveStatement(Statement& statement, Place place) {
+  if (!status_.ok()) return;
   switch (statement.kind) {
     case StatementKind::kOutput:
       for (ExpressionPtr& part : static_cast<OutputStatement&>(statement).parts) {

@@ -8,12 +8,26 @@ int Function::SlotOf(int level, const std::string& name) {
   return slots.try_emplace({level, name}, static_cast<int>(slots.size())).first->second;
 }
 
-const Symbols::Variable* Symbols::Find(const std::string& name) const {
-  for (const Symbols* symbols = this; symbols != nullptr; symbols = symbols->parent_) {
+const Symbols::Variable* Symbols::FindHere(const std::string& name) const {
+  for (const Symbols* symbols = this; symbols != nullptr; symbols = symbols->base_) {
     const auto found = symbols->variables_.find(name);
     if (found != symbols->variables_.end()) return &found->second;
   }
   return nullptr;
+}
+
+const Symbols::Variable* Symbols::Find(const std::string& name) const {
+  for (const Symbols* symbols = this; symbols != nullptr; symbols = symbols->parent_) {
+    if (const Variable* found = symbols->FindHere(name)) return found;
+  }
+  return nullptr;
+}
+
+bool Symbols::Stores(const std::string& name) const {
+  for (const Symbols* symbols = this; symbols != nullptr; symbols = symbols->base_) {
+    if (symbols->stores_.count(name) > 0) return true;
+  }
+  return false;
 }
 
 int Symbols::Define(const std::string& name) {
@@ -29,7 +43,7 @@ void Symbols::Load(const std::string& name) {
 
 void Symbols::Store(const std::string& name) {
   stores_.insert(name);
-  if (variables_.count(name) > 0) return;
+  if (FindHere(name) != nullptr) return;
   const Variable* outer = parent_ == nullptr ? nullptr : parent_->Find(name);
   if (outer != nullptr) {
     const Variable source = *outer;
@@ -46,21 +60,27 @@ int Symbols::DeclareParameter(const std::string& name) {
   return slot;
 }
 
-void Symbols::MergeBranches(const std::vector<Symbols>& branches) {
+Symbols Symbols::Branch() const {
+  Symbols branch(parent_, function_);
+  branch.base_ = this;
+  return branch;
+}
+
+void Symbols::MergeBranches(std::initializer_list<const Symbols*> branches) {
   std::map<std::string, size_t> counts;
-  for (const Symbols& branch : branches) {
-    for (const std::string& name : branch.stores_) {
-      if (stores_.count(name) == 0) ++counts[name];
+  for (const Symbols* branch : branches) {
+    for (const std::string& name : branch->stores_) {
+      if (!Stores(name)) ++counts[name];
     }
   }
-  for (const Symbols& branch : branches) {
-    for (const auto& [name, variable] : branch.variables_) variables_[name] = variable;
-    for (const auto& [slot, start] : branch.starts_) starts_[slot] = start;
-    stores_.insert(branch.stores_.begin(), branch.stores_.end());
+  for (const Symbols* branch : branches) {
+    for (const auto& [name, variable] : branch->variables_) variables_[name] = variable;
+    for (const auto& [slot, start] : branch->starts_) starts_[slot] = start;
+    stores_.insert(branch->stores_.begin(), branch->stores_.end());
   }
   for (const auto& [name, count] : counts) {
     if (count == branches.size()) continue;
-    const int slot = variables_.at(name).slot;
+    const int slot = FindHere(name)->slot;
     const Variable* outer = parent_ == nullptr ? nullptr : parent_->Find(name);
     starts_[slot] = outer != nullptr ? Start{Start::Kind::kCopy, name, *outer}
                                      : Start{Start::Kind::kContext, name, {}};

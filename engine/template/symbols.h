@@ -1,12 +1,12 @@
 // The variables of one scope while names are being resolved: a model of jinja2's idtracking.
 #pragma once
 
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "engine/template/ast.h"
 
@@ -39,8 +39,12 @@ class Symbols {
   void Store(const std::string& name);
   int DeclareParameter(const std::string& name);
 
-  // After the branches of an `if` were noted in copies of these symbols.
-  void MergeBranches(const std::vector<Symbols>& branches);
+  // Symbols of one branch of an `if` in this scope: what is known here, and what the branch adds.
+  // REQUIRES: this outlives it.
+  Symbols Branch() const;
+  // Takes over what the branches of an `if` added. A name that not all of them store may still be
+  // that of an outer variable.
+  void MergeBranches(std::initializer_list<const Symbols*> branches);
 
   // The variable that `name` stands for in this scope. REQUIRES: it was noted.
   VariableRef Resolve(const std::string& name) const;
@@ -48,6 +52,8 @@ class Symbols {
 
  private:
   const Variable* Find(const std::string& name) const;
+  const Variable* FindHere(const std::string& name) const;
+  bool Stores(const std::string& name) const;
   int Define(const std::string& name);
   VariableRef RefTo(const Variable& variable) const;
 
@@ -59,6 +65,7 @@ class Symbols {
   };
 
   const Symbols* parent_;
+  const Symbols* base_ = nullptr;  // of a branch: what it adds to
   int level_;
   Function* function_;
   std::map<std::string, Variable> variables_;

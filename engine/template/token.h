@@ -40,7 +40,7 @@ absl::Status SyntaxError(int line, std::string_view message);
 
 // Splits a template as jinja2 does with trim_blocks and lstrip_blocks, which is how Hugging Face
 // reads chat templates. White space that those and `-` remove is gone from the data tokens. The
-// last token is kEnd. InvalidArgument for what cannot be split, beyond 4 MiB, or not UTF-8.
+// last token is kEnd. InvalidArgument for what cannot be split, beyond 1 MiB, or not UTF-8.
 absl::StatusOr<std::vector<Token>> Tokenize(std::string_view source);
 
 }  // namespace penstock::jinja

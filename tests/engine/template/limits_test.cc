@@ -78,6 +78,47 @@ TEST(TemplateLimitsTest, RefusesTextThatNestsTooDeep) {
   EXPECT_TRUE(StatusOf("{{ 'a' " + Repeated("~ 'b' ", 10000) + " }}").ok());
 }
 
+// Each of these takes minutes, or all memory, where a cost is forgotten.
+TEST(TemplateLimitsTest, ManyNamesAreCheapOrRefused) {
+  const auto numbered = [](const std::string& before, int count, const std::string& after) {
+    std::string out;
+    for (int i = 0; i < count; ++i) absl::StrAppend(&out, before, i, after);
+    return out;
+  };
+  const std::string names = numbered("{{ a", 10'000, " }}");
+  EXPECT_TRUE(StatusOf(names + numbered("{% if b %}{% set c", 10'000, " = 1 %}{% endif %}")).ok());
+  EXPECT_TRUE(
+      StatusOf(names + "{% if a %}" + numbered("{% elif b %}{{ c", 10'000, " }}") + "{% endif %}")
+          .ok());
+  EXPECT_TRUE(StatusOf(Repeated("{% if 1 %}", 190) + names + Repeated("{% endif %}", 190)).ok());
+  EXPECT_THAT(ErrorOf(Repeated("{% for x in y %}", 190) + numbered("{{ a", 40'000, " }}") +
+                      Repeated("{% endfor %}", 190)),
+              HasSubstr("too many names for how deep its loops and macros nest"));
+  EXPECT_THAT(ErrorOf("{% macro m(a" + numbered(", a", 300, "") + ") %}{% endmacro %}"),
+              HasSubstr("more than 255 parameters"));
+  EXPECT_THAT(ErrorOf("{{ dict(a=1" + numbered(", a", 300, "=1") + ") }}"),
+              HasSubstr("more than 255 named arguments"));
+
+  const std::string unread = "{% if 0 %}" + names + "{% endif %}";
+  EXPECT_THAT(ErrorOf("{% for i in range(100000) %}" + unread + "{% endfor %}"),
+              HasSubstr("steps"));
+  EXPECT_THAT(
+      ErrorOf("{% for i in range(100000) %}{% with %}" + unread + "{% endwith %}" + "{% endfor %}"),
+      HasSubstr("steps"));
+  const std::string keeping = "{% macro m() %}{% macro n() %}{% endmacro %}" + unread +
+                              "{% endmacro %}{% for i in range(100000) %}{{ m() }}{% endfor %}";
+  ChatOptions patient;
+  patient.limits.max_steps = int64_t{1} << 40;
+  patient.limits.max_total_bytes = 1 << 24;
+  EXPECT_THAT(std::string(StatusOf(keeping, patient).message()), HasSubstr("bytes of values"));
+  EXPECT_THAT(
+      ErrorOf("{% set n = namespace(**dict(" +
+              std::string("range(100000) | map('string') | "
+                          "batch(2) | list)) %}{% for i in range(100000) %}{% set n.x = 1 %}") +
+              "{% endfor %}"),
+      HasSubstr("steps"));
+}
+
 TEST(TemplateLimitsTest, StopsStringsAndListsThatGrow) {
   ChatOptions small;
   small.limits.max_value_bytes = 1 << 20;
