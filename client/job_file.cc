@@ -18,6 +18,16 @@ std::string Absolute(const std::string& path, const std::filesystem::path& base)
   return (base / path).lexically_normal().string();
 }
 
+void MakePathsAbsolute(const std::filesystem::path& base,
+                       google::protobuf::RepeatedPtrField<v1::DatasetSpec>& datasets) {
+  for (v1::DatasetSpec& dataset : datasets) {
+    for (std::string& path : *dataset.mutable_paths()) path = Absolute(path, base);
+    if (!dataset.has_dataset_info()) continue;
+    v1::DatasetInfoEntry& entry = *dataset.mutable_dataset_info();
+    entry.set_path(Absolute(entry.path(), base));
+  }
+}
+
 void MakePathsAbsolute(const std::filesystem::path& base, v1::JobSpec& spec) {
   if (spec.model().has_directory()) {
     *spec.mutable_model()->mutable_directory() = Absolute(spec.model().directory(), base);
@@ -27,12 +37,17 @@ void MakePathsAbsolute(const std::filesystem::path& base, v1::JobSpec& spec) {
     *random.mutable_config_path() = Absolute(random.config_path(), base);
   }
   if (spec.has_data()) {
-    for (std::string& path : *spec.mutable_data()->mutable_paths()) path = Absolute(path, base);
+    v1::DataSpec& data = *spec.mutable_data();
+    for (std::string& path : *data.mutable_paths()) path = Absolute(path, base);
+    MakePathsAbsolute(base, *data.mutable_datasets());
+    if (data.chat().has_template_path()) {
+      data.mutable_chat()->set_template_path(Absolute(data.chat().template_path(), base));
+    }
   }
   if (spec.has_evaluation()) {
-    for (std::string& path : *spec.mutable_evaluation()->mutable_validation_paths()) {
-      path = Absolute(path, base);
-    }
+    v1::EvaluationSpec& evaluation = *spec.mutable_evaluation();
+    for (std::string& path : *evaluation.mutable_validation_paths()) path = Absolute(path, base);
+    MakePathsAbsolute(base, *evaluation.mutable_validation_datasets());
   }
   if (!spec.output().directory().empty()) {
     *spec.mutable_output()->mutable_directory() = Absolute(spec.output().directory(), base);

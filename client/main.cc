@@ -40,6 +40,7 @@ int Main(int argc, char** argv) {
   AddSubmit(app, context);
   AddRun(app, context);
   AddPlan(app, context);
+  AddData(app, context);
   AddJobs(app, context);
   AddShow(app, context);
   AddWatch(app, context);

@@ -41,6 +41,9 @@ class RpcClient {
     return response;
   }
 
+  // Of the calls that follow.
+  void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
+
   absl::StatusOr<v1::Job> GetJob(const std::string& name);
 
   // A call's status with the reason and metadata the daemon gave; for one that did not reach it,
@@ -54,7 +57,7 @@ class RpcClient {
 
  private:
   const Endpoint endpoint_;
-  const absl::Duration timeout_;
+  absl::Duration timeout_;
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;

@@ -14,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "engine/base/status.h"
+#include "engine/data/example_rules.h"
 #include "engine/data/packing.h"
+#include "engine/data/report.h"
 #include "engine/data/source.h"
 #include "engine/memory/page_lock.h"
 #include "engine/plan/policy.h"
@@ -32,9 +34,32 @@ struct ModelFromConfig {
   std::string config_json;
 };
 
+enum class TokenizerChoice : uint8_t {
+  kBytes,
+  kModel,  // that of the model's directory
+};
+
+struct ChatTemplateChoice {
+  enum class Kind : uint8_t {
+    kModel,    // of the model's directory: the one called `name`, the default one if that is empty
+    kBuiltIn,  // Penstock's own of this name
+    kText,     // `text`, called `name` in messages
+  };
+  Kind kind = Kind::kModel;
+  std::string name = {};
+  std::string text = {};
+};
+
 struct DataConfig {
   std::vector<DatasetSource> datasets = {};  // at least one
   Packing packing = Packing::kPacked;
+  TokenizerChoice tokenizer = TokenizerChoice::kBytes;
+  ChatTemplateChoice chat_template = {};
+  std::string chat_arguments_json = {};  // an object, for the template; "" for none
+  int64_t chat_now_unix_seconds = 0;     // what templates take for the present
+  bool train_on_prompt = false;
+  bool mask_history = false;
+  TooLong too_long = TooLong::kDrop;
 };
 
 struct BatchConfig {
@@ -164,6 +189,45 @@ struct MemoryPlanSummary {
 // HOST_MEMORY_INSUFFICIENT and DEVICE_MEMORY_INSUFFICIENT carry needed_bytes, usable_bytes,
 // limit_source and say which change would fit.
 absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config);
+
+struct InspectOptions {
+  int64_t examples = 0;
+  DataProgress progress = nullptr;  // a status that is not OK ends the work with it
+};
+
+// Documents of more than half of up_to tokens and at most up_to; the first bucket has all shorter
+// ones.
+struct LengthBucket {
+  int64_t up_to = 0;
+  int64_t documents = 0;
+  int64_t tokens = 0;
+};
+
+struct InspectedExample {
+  // Tokens in a row that are all learned, or all not.
+  struct Segment {
+    bool learned = false;
+    std::string text = {};
+    std::vector<int32_t> ids = {};
+  };
+  std::string location = {};
+  int64_t tokens = 0;
+  int64_t learned_tokens = 0;
+  std::vector<Segment> segments = {};
+  int64_t omitted_tokens = 0;  // at the end: a very long example is not shown whole
+};
+
+struct DataInspection {
+  DataReport report;
+  std::vector<std::string> notes;  // which tokenizer, which template
+  std::vector<LengthBucket> lengths;
+  std::vector<InspectedExample> examples;  // of the training data
+};
+
+// Reads and tokenizes all data of the job, into the token cache that the job will use, and says
+// what it would be trained on. Refuses what Train() would refuse of the data. No weight is read.
+absl::StatusOr<DataInspection> InspectData(const TrainConfig& config,
+                                           const InspectOptions& options);
 
 struct StepRecord {
   int64_t step = 0;  // from 1

@@ -106,6 +106,7 @@ struct Daemon::Parts {
   TaskQueue control{"control"};
   TaskQueue validation{"validation"};
   TaskQueue streams{"streams"};
+  TaskQueue inspection{"inspection"};
   std::optional<WorkerManager> workers;
   std::optional<JobManager> manager;
   std::optional<CheckpointManager> checkpoints;
@@ -184,12 +185,14 @@ void Daemon::Parts::BuildServices() {
   context.emplace(ServiceContext{.control = control,
                                  .validation = validation,
                                  .streams = streams,
+                                 .inspection = inspection,
                                  .manager = *manager,
                                  .checkpoints = *checkpoints,
                                  .reports = *reports,
                                  .watches = *watches,
                                  .directory = directory,
                                  .planner = options.planner,
+                                 .inspector = options.inspector,
                                  .output_checker = options.output_checker,
                                  .server_info = std::move(info)});
   job_service.emplace(*context);
@@ -312,6 +315,7 @@ void Daemon::Stop() {
   parts_->control.Stop();
   parts_->validation.Stop();
   parts_->streams.Stop();
+  parts_->inspection.Stop();
 }
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }

@@ -3,8 +3,8 @@
 //
 //   lock ─ store ─ job table ─ workers, clients' operations ─ watch streams ─ services ─ servers
 //
-// Three queues: control (store, table, every decision), validation (slow checks), streams (files
-// for watchers). gRPC threads and the process watcher only post to them.
+// Queues: control (store, table, every decision), validation (slow checks), streams (files for
+// watchers), inspection (data of a spec). gRPC threads and the process watcher only post to them.
 #pragma once
 
 #include <chrono>
@@ -35,6 +35,7 @@ struct DaemonOptions {
   std::shared_ptr<DeviceRegistry> devices;
   std::vector<std::string> capabilities;
   SpecPlanner planner;
+  DataInspector inspector;
   OutputChecker output_checker;
 };
 

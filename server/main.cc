@@ -1,7 +1,11 @@
 // penstockd: the control plane. It plans, queues and watches jobs; workers run them.
+#include <functional>
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "engine/base/status.h"
 #include "engine/engine.h"
 #include "server/devices/nvml_driver.h"
 #include "server/run_daemon.h"
@@ -30,6 +34,29 @@ absl::StatusOr<PlannedJob> PlanJob(const v1::JobSpec& spec, const std::string& m
                     .warnings = std::move(resolved.warnings)};
 }
 
+absl::StatusOr<v1::InspectDataResponse> InspectJobData(const v1::InspectDataRequest& request,
+                                                       const std::vector<std::string>& roots,
+                                                       const DeviceRegistry& devices,
+                                                       const std::string& token_cache_directory,
+                                                       const std::function<bool()>& abandoned) {
+  PENSTOCK_ASSIGN_OR_RETURN(
+      ResolvedSpec resolved,
+      ResolveJobSpec(request.spec(), roots,
+                     {.devices = devices.List(), .missing_gpus = devices.missing_gpus()}));
+  resolved.config.token_cache_directory = token_cache_directory;
+  const auto progress = [&](double) {
+    if (!abandoned()) return absl::OkStatus();
+    return Error(absl::StatusCode::kCancelled, reason::kCallCancelled,
+                 "the call was cancelled or its deadline passed; data read so far are not kept");
+  };
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const DataInspection inspection,
+      InspectData(resolved.config, {.examples = request.examples(), .progress = progress}));
+  v1::InspectDataResponse response = ToProto(inspection);
+  for (std::string& warning : resolved.warnings) response.add_warnings(std::move(warning));
+  return response;
+}
+
 std::shared_ptr<DeviceRegistry> MakeDevices() {
   DeviceRegistryOptions options;
   options.cpu = ToProto(DescribeCpu());
@@ -46,6 +73,13 @@ EngineHooks Hooks() {
                           std::shared_ptr<const DeviceRegistry> devices) -> SpecPlanner {
     return [roots, devices](const v1::JobSpec& spec, const std::string& machine) {
       return PlanJob(spec, machine, roots, *devices);
+    };
+  };
+  hooks.make_inspector = [](const std::vector<std::string>& roots,
+                            std::shared_ptr<const DeviceRegistry> devices) -> DataInspector {
+    return [roots, devices](const v1::InspectDataRequest& request, const std::string& cache,
+                            const std::function<bool()>& abandoned) {
+      return InspectJobData(request, roots, *devices, cache, abandoned);
     };
   };
   hooks.make_output_checker = [](const std::vector<std::string>& roots) -> OutputChecker {

@@ -93,6 +93,7 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.devices = hooks.make_devices();
   options.capabilities = std::move(hooks.capabilities);
   options.planner = hooks.make_planner(roots, options.devices);
+  options.inspector = hooks.make_inspector(roots, options.devices);
   options.output_checker = hooks.make_output_checker(roots);
   return options;
 }

@@ -18,6 +18,9 @@ struct EngineHooks {
   std::function<SpecPlanner(const std::vector<std::string>& allowed_roots,
                             std::shared_ptr<const DeviceRegistry> devices)>
       make_planner;
+  std::function<DataInspector(const std::vector<std::string>& allowed_roots,
+                              std::shared_ptr<const DeviceRegistry> devices)>
+      make_inspector;
   std::function<OutputChecker(const std::vector<std::string>& allowed_roots)> make_output_checker;
   std::vector<std::string> capabilities;
 };

@@ -15,9 +15,11 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENGINE_ORDER = ["base", "model", "plan", "memory", "cuda", "kernels", "nn", "exec",
                 "tokenizer", "template", "data", "train"]
 CUDA_FOLDERS = ("engine/cuda/", "engine/exec/cuda/")
-# Path rules and memory limits are needed before a job exists; who holds a checkpoint, while it runs.
+# Path rules, memory limits and what columns of rows mean are needed before a job exists; who holds a
+# checkpoint, while it runs.
 SERVER_MAY = {"engine/engine.h", "engine/train/checkpoint_directory.h", "engine/train/rooted_file.h",
-              "engine/memory/host_memory.h"}
+              "engine/memory/host_memory.h", "engine/data/dataset_info.h",
+              "engine/data/format_spec.h"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]([^>"]+)[>"]', re.M)
 
 

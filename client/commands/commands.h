@@ -12,6 +12,7 @@ namespace penstock::client {
 
 void AddSubmit(CLI::App& app, Context& context);
 void AddPlan(CLI::App& app, Context& context);
+void AddData(CLI::App& app, Context& context);
 void AddJobs(CLI::App& app, Context& context);
 void AddShow(CLI::App& app, Context& context);
 void AddWatch(CLI::App& app, Context& context);

@@ -98,7 +98,8 @@ absl::StatusOr<std::vector<Dataset::Part>> OpenParts(const JobDataArgs& args,
     PENSTOCK_ASSIGN_OR_RETURN(
         std::shared_ptr<const TokenCache> cache,
         TokenCache::OpenOrBuild({.source = dataset.source,
-                                 .tokenizer = args.tokenizer,
+                                 .encoder = args.encoder,
+                                 .threads = args.threads,
                                  .directory = args.cache_directory,
                                  .progress = Share(args.progress, at, at + step)}));
     PENSTOCK_RETURN_IF_ERROR(CheckIdsFit(*cache, args.embedding_rows));

@@ -108,7 +108,8 @@ struct JobDataArgs {
   double held_out_fraction = 0;
   uint64_t seed = 0;
   int64_t embedding_rows = 0;
-  const Tokenizer* tokenizer = nullptr;
+  const ExampleEncoder* encoder = nullptr;
+  int threads = 1;
   std::string cache_directory;
   DataProgress progress = nullptr;
 };

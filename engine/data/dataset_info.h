@@ -15,7 +15,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
-#include "engine/data/row_format.h"
+#include "engine/data/format_spec.h"
 
 namespace penstock {
 

@@ -17,6 +17,13 @@ void AddUnlabelled(const Dataset& dataset, DataReport& report) {
   }
 }
 
+std::string LocationOf(const SourceNote& note, const Dataset::Part& part, const TokenCache& cache) {
+  if (note.kind != NoteKind::kFact) {
+    return absl::StrCat(ToText(note.location, cache.source_paths()), ":", note.column);
+  }
+  return part.name.empty() ? cache.source_paths()[0] : part.name;
+}
+
 void AddParts(const BatchStream& stream, DataReport& report) {
   const Dataset& dataset = stream.dataset();
   const std::span<const Dataset::Part> parts = dataset.parts();
@@ -32,10 +39,12 @@ void AddParts(const BatchStream& stream, DataReport& report) {
     own_rows += line.own_rows;
     report.parts.push_back(std::move(line));
     const TokenCache& cache = *parts[p].cache;
-    report.skipped_rows += cache.skipped_rows();
-    for (const SkippedRow& row : cache.skipped()) {
-      report.skipped.push_back(
-          {absl::StrCat(ToText(row.location, cache.source_paths()), ":", row.column), row.message});
+    for (int kind = 0; kind < kNoteKinds; ++kind) {
+      report.notes[kind].count += cache.NoteCount(static_cast<NoteKind>(kind));
+    }
+    for (const SourceNote& note : cache.notes()) {
+      report.notes[static_cast<int>(note.kind)].listed.push_back(
+          {LocationOf(note, parts[p], cache), note.text});
     }
   }
   if (parts.size() == 1 && parts[0].weight == 1) report.parts.clear();
@@ -70,6 +79,22 @@ DataReport MakeDataReport(const BatchStream& stream) {
   return report;
 }
 
+std::string_view ToText(NoteKind kind) {
+  switch (kind) {
+    case NoteKind::kBadRow:
+      return "rows left out because they are broken";
+    case NoteKind::kTooLong:
+      return "rows left out because they are too long";
+    case NoteKind::kNothingToLearn:
+      return "rows left out because nothing of them would be learned";
+    case NoteKind::kTruncated:
+      return "rows cut to the longest length allowed";
+    case NoteKind::kFact:
+      break;
+  }
+  return "facts";
+}
+
 std::string ToText(const DataReport& report) {
   std::string text = absl::StrFormat(
       "data: %d documents, %d tokens, %d labels\n"
@@ -91,9 +116,13 @@ std::string ToText(const DataReport& report) {
                     report.one_token_documents, " of them of one token\n");
     AppendNotes(report.unlabelled, report.unlabelled_documents, text);
   }
-  if (report.skipped_rows > 0) {
-    absl::StrAppend(&text, "skipped: ", report.skipped_rows, " rows\n");
-    AppendNotes(report.skipped, report.skipped_rows, text);
+  for (int i = 0; i < kNoteKinds; ++i) {
+    const DataReport::Notes& notes = report.notes[i];
+    const auto kind = static_cast<NoteKind>(i);
+    if (notes.count == 0) continue;
+    if (kind != NoteKind::kFact)
+      absl::StrAppendFormat(&text, "%s: %d\n", ToText(kind), notes.count);
+    AppendNotes(notes.listed, notes.count, text);
   }
   return text;
 }

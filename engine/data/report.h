@@ -1,7 +1,9 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/data/batch.h"
@@ -39,14 +41,24 @@ struct DataReport {
   int64_t rows_per_step = 0;
   int64_t steps_per_epoch = 0;
   double padding_fraction = 0;  // of the tokens of the rows of all documents, each once
-  int64_t skipped_rows = 0;
-  std::vector<Note> skipped;     // the first of them, at most kMaxSkippedListed
+  // What the sources have to say, by NoteKind: how often, and the first notes, at most
+  // kMaxNotesListed of a source.
+  struct Notes {
+    int64_t count = 0;
+    std::vector<Note> listed = {};
+  };
+  std::array<Notes, kNoteKinds> notes;
   std::vector<Note> unlabelled;  // the first of them, at most kMaxUnlabelledListed
+
+  const Notes& Of(NoteKind kind) const { return notes[static_cast<int>(kind)]; }
 
   static constexpr int64_t kMaxUnlabelledListed = 20;
 };
 
 DataReport MakeDataReport(const BatchStream& stream);
+
+// "rows left out because they are broken"; of no use for kFact.
+std::string_view ToText(NoteKind kind);
 
 // Several lines.
 std::string ToText(const DataReport& report);

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
+#include "engine/data/example_encoder.h"
 #include "engine/data/hash.h"
 #include "engine/data/temporary_file.h"
 #include "engine/data/token_cache_builder.h"
@@ -55,18 +56,31 @@ class TwoPassProgress {
   double done_bytes_ = 0;
 };
 
-std::string CacheKey(const DataSource& source, const Tokenizer& tokenizer,
+void AddOptions(const DataSource& source, const ExampleEncoder& encoder, ContentHash& hash) {
+  const auto add = [&](const auto& value) { hash.UpdateField(absl::StrCat(value)); };
+  add(static_cast<int>(source.format));
+  if (source.format == DataFormat::kText) {
+    add(static_cast<int>(source.text_documents));
+    add(encoder.TextFingerprint());
+    return;
+  }
+  add(static_cast<int>(source.on_bad_row));
+  add(source.max_bad_rows);
+  if (source.format == DataFormat::kTokenIdsJsonl) return;
+  add(encoder.Fingerprint());
+  add(source.rows.format ? Fingerprint(*source.rows.format) : std::string("found"));
+  add(source.rows.max_rows.value_or(0));
+  for (const std::string& path : source.paths) {
+    // What kind a file is may depend on its name.
+    add(std::filesystem::path(path).extension().string());
+  }
+}
+
+std::string CacheKey(const DataSource& source, const ExampleEncoder& encoder,
                      const std::vector<std::string>& content_hashes) {
   ContentHash hash;
   hash.UpdateField(absl::StrCat("penstock token cache ", kCacheVersion));
-  hash.UpdateField(absl::StrCat(static_cast<int>(source.format)));
-  if (source.format == DataFormat::kText) {
-    hash.UpdateField(absl::StrCat(static_cast<int>(source.text_documents)));
-    hash.UpdateField(tokenizer.fingerprint());
-  } else {
-    hash.UpdateField(absl::StrCat(static_cast<int>(source.on_bad_row)));
-    hash.UpdateField(absl::StrCat(source.max_bad_rows));
-  }
+  AddOptions(source, encoder, hash);
   for (const std::string& content : content_hashes) hash.UpdateField(content);
   return hash.HexDigest();
 }
@@ -78,11 +92,22 @@ std::span<const T> Section(std::span<const std::byte> file, uint64_t offset, uin
 
 absl::Status CheckNotEmpty(const TokenCache& cache) {
   if (cache.documents() > 0) return absl::OkStatus();
+  int64_t left_out = 0;
+  for (const NoteKind kind : {NoteKind::kBadRow, NoteKind::kTooLong, NoteKind::kNothingToLearn}) {
+    left_out += cache.NoteCount(kind);
+  }
+  std::string first;
+  for (const SourceNote& note : cache.notes()) {
+    if (note.kind == NoteKind::kFact) continue;
+    first = absl::StrCat(ToText(note.location, cache.source_paths()), ": ", note.text);
+    break;
+  }
   return Error(
       absl::StatusCode::kInvalidArgument, reason::kDataInvalid,
       absl::StrCat("the data has no documents: ", cache.source_paths().size(),
                    " file(s), the first is ", cache.source_paths().front(), ", 0 rows used, ",
-                   cache.skipped_rows(), " skipped; name files that hold text or rows"));
+                   left_out, " left out", first.empty() ? "" : ", the first at ", first,
+                   "; name files that hold text or rows"));
 }
 
 }  // namespace
@@ -101,13 +126,14 @@ absl::StatusOr<std::shared_ptr<const TokenCache>> TokenCache::OpenOrBuild(const 
   TwoPassProgress progress(args.source.paths, args.progress);
   PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> hashes,
                             HashFiles(args.source.paths, progress.AsReadProgress()));
-  const std::string key = CacheKey(args.source, *args.tokenizer, hashes);
+  const std::string key = CacheKey(args.source, *args.encoder, hashes);
   const std::string path = absl::StrCat(args.directory, "/", key, ".tokens");
   absl::StatusOr<std::shared_ptr<TokenCache>> cache = Open(path, key, args.source.paths);
   if (absl::IsNotFound(cache.status()) || absl::IsDataLoss(cache.status())) {
     const absl::Status missing = cache.status();
     PENSTOCK_RETURN_IF_ERROR(BuildTokenCache({.source = &args.source,
-                                              .tokenizer = args.tokenizer,
+                                              .encoder = args.encoder,
+                                              .threads = args.threads,
                                               .key = key,
                                               .content_hashes = hashes,
                                               .directory = args.directory,
@@ -224,18 +250,22 @@ absl::Status TokenCache::CheckDocuments() const {
 }
 
 absl::Status TokenCache::ReadNotes(const std::string& notes) {
+  const auto files = static_cast<int64_t>(paths_.size());
   for (const std::string& line :
        std::vector<std::string>(absl::StrSplit(notes, '\n', absl::SkipEmpty()))) {
-    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits('\t', 3));
-    SkippedRow row;
-    if (fields.size() != 4 || !absl::SimpleAtoi(fields[0], &row.location.file) ||
-        !absl::SimpleAtoi(fields[1], &row.location.line) ||
-        !absl::SimpleAtoi(fields[2], &row.column) || row.location.file < 0 ||
-        row.location.file >= static_cast<int64_t>(paths_.size())) {
-      return Corrupt("its list of skipped rows does not parse");
+    const std::vector<std::string> fields = absl::StrSplit(line, absl::MaxSplits('\t', 4));
+    SourceNote note;
+    int kind = 0;
+    if (fields.size() != 5 || !absl::SimpleAtoi(fields[0], &kind) ||
+        !absl::SimpleAtoi(fields[1], &note.location.file) ||
+        !absl::SimpleAtoi(fields[2], &note.location.line) ||
+        !absl::SimpleAtoi(fields[3], &note.column) || note.location.file < 0 ||
+        note.location.file >= files || kind < 0 || kind >= kNoteKinds) {
+      return Corrupt("its list of notes does not parse");
     }
-    row.message = fields[3];
-    skipped_.push_back(std::move(row));
+    note.kind = static_cast<NoteKind>(kind);
+    note.text = fields[4];
+    notes_.push_back(std::move(note));
   }
   return absl::OkStatus();
 }

@@ -1,9 +1,10 @@
 // The token cache: a data source tokenized once, then mapped by every job that uses it.
 //
 // A cache file is named by its key, a hash of everything its content depends on: the format's
-// version, the tokenizer, the options and the *content* of the source's files. So a changed file
-// or tokenizer never meets old ids, and a file copied elsewhere finds the cache again. Files are
-// built under a temporary name and renamed; any number of processes may build the same one.
+// version, the tokenizer, the chat template, the options and the *content* of the source's files.
+// So a changed file or tokenizer never meets old ids, and a file copied elsewhere finds the cache
+// again. Files are built under a temporary name and renamed; any number of processes may build the
+// same one.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +19,6 @@
 #include "absl/status/statusor.h"
 #include "engine/data/source.h"
 #include "engine/data/token_cache_format.h"
-#include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 
@@ -34,7 +34,8 @@ class TokenCache {
 
   struct OpenArgs {
     DataSource source;
-    const Tokenizer* tokenizer = nullptr;
+    const ExampleEncoder* encoder = nullptr;
+    int threads = 1;        // share the work of building; how many changes no bit
     std::string directory;  // made if missing
     DataProgress progress = nullptr;
   };
@@ -69,9 +70,11 @@ class TokenCache {
   // The first document that has max_id().
   int64_t max_id_document() const { return static_cast<int64_t>(header_.max_id_document); }
 
-  int64_t skipped_rows() const { return static_cast<int64_t>(header_.skipped_rows); }
-  // The first of them, at most kMaxSkippedListed.
-  std::span<const SkippedRow> skipped() const { return skipped_; }
+  int64_t NoteCount(NoteKind kind) const {
+    return static_cast<int64_t>(header_.note_counts[static_cast<int>(kind)]);
+  }
+  // The first of every kind, at most kMaxNotesListed.
+  std::span<const SourceNote> notes() const { return notes_; }
 
   std::span<const std::string> source_paths() const { return paths_; }
   const std::string& path() const { return path_; }
@@ -101,10 +104,10 @@ class TokenCache {
   std::span<const int32_t> ids_;
   std::span<const CachedDocument> documents_;
   std::span<const uint64_t> mask_;
-  std::vector<SkippedRow> skipped_;
+  std::vector<SourceNote> notes_;
 };
 
-inline constexpr int64_t kMaxSkippedListed = 100;
+inline constexpr int64_t kMaxNotesListed = 100;
 
 // DATA_INVALID unless every id is a row of the embedding; names the id, where it stands and the
 // number of rows. Rows that no id reaches are fine.

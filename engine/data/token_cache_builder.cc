@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "engine/data/hash.h"
 #include "engine/data/temporary_file.h"
 #include "engine/data/token_cache.h"
@@ -18,6 +19,8 @@
 
 namespace penstock {
 namespace {
+
+constexpr size_t kMaxNoteBytes = 1000;
 
 // Collects one bit a token and writes none as long as all are set.
 class MaskWriter {
@@ -105,11 +108,17 @@ class CacheWriter final : public DocumentSink {
     return documents_.Append(std::as_bytes(std::span(&document, 1)));
   }
 
-  absl::Status Skip(const SkippedRow& row) override {
-    if (static_cast<int64_t>(header_.skipped_rows++) < kMaxSkippedListed) {
-      absl::StrAppend(&notes_, row.location.file, "\t", row.location.line, "\t", row.column, "\t",
-                      row.message, "\n");
+  absl::Status Note(const SourceNote& note) override {
+    const auto kind = static_cast<int>(note.kind);
+    if (static_cast<int64_t>(header_.note_counts[kind]++) >= kMaxNotesListed) {
+      return absl::OkStatus();
     }
+    // A note is a line.
+    std::string text = note.text.substr(0, kMaxNoteBytes);
+    if (const size_t cut = FindInvalidUtf8(text); cut != std::string::npos) text.resize(cut);
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    absl::StrAppend(&notes_, kind, "\t", note.location.file, "\t", note.location.line, "\t",
+                    note.column, "\t", text, "\n");
     return absl::OkStatus();
   }
 
@@ -168,8 +177,11 @@ absl::Status BuildTokenCache(const BuildTokenCacheArgs& args) {
   PENSTOCK_ASSIGN_OR_RETURN(TemporaryFile mask, create(".mask"));
   CacheWriter writer(std::move(file), std::move(documents), std::move(mask));
   PENSTOCK_RETURN_IF_ERROR(writer.Begin(args.key));
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> hashes,
-                            ReadDocuments(*args.source, *args.tokenizer, args.progress, writer));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::vector<std::string> hashes,
+      ReadDocuments(*args.source,
+                    {.encoder = args.encoder, .threads = args.threads, .progress = args.progress},
+                    writer));
   for (size_t i = 0; i < hashes.size(); ++i) {
     if (hashes[i] == args.content_hashes[i]) continue;
     const std::string& path = args.source->paths[i];

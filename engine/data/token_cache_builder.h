@@ -5,13 +5,13 @@
 
 #include "absl/status/status.h"
 #include "engine/data/source.h"
-#include "engine/tokenizer/tokenizer.h"
 
 namespace penstock {
 
 struct BuildTokenCacheArgs {
   const DataSource* source = nullptr;
-  const Tokenizer* tokenizer = nullptr;
+  const ExampleEncoder* encoder = nullptr;
+  int threads = 1;
   std::string key;
   std::vector<std::string> content_hashes;  // of the files, as the key has them
   std::string directory;

@@ -1,20 +1,22 @@
-// The token cache file, version 1. Little-endian, as every machine that we run on.
+// The token cache file, version 2. Little-endian, as every machine that we run on.
 //
 //   header     CacheHeader
 //   ids        int32 [tokens], zero-padded to a multiple of 8 bytes
 //   documents  CachedDocument [documents], by rising `end`
 //   mask       uint64 [mask_words]: bit t % 64 of word t / 64 is set if token t is a label;
 //              no words at all if every token is
-//   notes      text, one skipped row a line: file TAB line TAB column TAB message
+//   notes      text, one note a line: kind TAB file TAB line TAB column TAB text
 #pragma once
 
 #include <cstdint>
 #include <type_traits>
 
+#include "engine/data/source.h"
+
 namespace penstock {
 
 inline constexpr char kCacheMagic[8] = {'P', 'N', 'S', 'T', 'O', 'K', 'N', 'S'};
-inline constexpr uint32_t kCacheVersion = 1;
+inline constexpr uint32_t kCacheVersion = 2;
 inline constexpr int kHashDigits = 32;
 
 struct CacheHeader {
@@ -27,7 +29,7 @@ struct CacheHeader {
   uint64_t documents;
   uint64_t mask_words;
   uint64_t notes_bytes;
-  uint64_t skipped_rows;  // may be more than the notes list
+  uint64_t note_counts[kNoteKinds];  // by NoteKind; may be more than the notes list
   uint64_t max_id;
   uint64_t max_id_document;  // the first that has it
   uint64_t header_hash;      // of all bytes before this field

@@ -19,28 +19,6 @@
 
 namespace penstock {
 
-// A span is the bytes of the text that a token stands for. Always whole characters: tokens that
-// share a character all have it in their spans. Empty for a token that the post-processor added.
-struct Encoding {
-  std::vector<int32_t> ids = {};
-  std::vector<TextSpan> spans = {};  // as long as ids
-};
-
-// What text that spells a special token ("<|im_end|>") becomes.
-enum class SpecialText : uint8_t {
-  kToken,      // the special token, as in rendered chat templates
-  kPlainText,  // ordinary tokens; added tokens that are not special still match
-};
-
-// Whether the file's post-processor adds its tokens, such as BOS. A rendered chat template has
-// them already; raw text does not.
-enum class PostProcess : uint8_t { kSkip, kAddTokens };
-
-struct EncodeOptions {
-  SpecialText special_text = SpecialText::kToken;
-  PostProcess post_process = PostProcess::kSkip;
-};
-
 struct AddedToken {
   int32_t id = 0;
   std::string content = {};
@@ -85,12 +63,8 @@ class ModelTokenizer : public Tokenizer {
   // files that are broken or contradict themselves.
   static absl::StatusOr<std::unique_ptr<ModelTokenizer>> Create(const TokenizerFiles& files);
 
-  // Replaces `encoding` by that of `text`. InvalidArgument / DATA_INVALID, with the byte offset,
-  // if `text` is not UTF-8 (engine/base/utf8.h repairs).
-  virtual absl::Status EncodeWithSpans(std::string_view text, const EncodeOptions& options,
-                                       Encoding& encoding) const = 0;
-
-  // As above without spans, appended to `ids`; faster.
+  // EncodeWithSpans() without spans, appended to `ids`; faster. engine/base/utf8.h repairs
+  // what is not UTF-8.
   virtual absl::Status EncodeIds(std::string_view text, const EncodeOptions& options,
                                  std::vector<int32_t>& ids) const = 0;
 

@@ -24,6 +24,7 @@
 #include "engine/train/export.h"
 #include "engine/train/import.h"
 #include "engine/train/job_checkpoints.h"
+#include "engine/train/job_encoding.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
 #include "engine/train/save_schedule.h"
@@ -110,19 +111,15 @@ class TrainRun {
 
   absl::Status OpenData() {
     observer_.OnPhase(Phase::kData, 0);
-    const ByteTokenizer tokenizer;
-    JobDataArgs args{.train = config_.data.datasets,
-                     .evaluation = config_.evaluation.datasets,
-                     .held_out_fraction = config_.evaluation.validation_fraction,
-                     .seed = config_.seed,
-                     .embedding_rows = model_.spec.vocab_size,
-                     .tokenizer = &tokenizer,
-                     .cache_directory = config_.token_cache_directory,
-                     .progress = [this](double fraction) {
-                       observer_.OnPhase(Phase::kData, fraction);
-                       return observer_.Ask() == Wish::kStop ? Stopped() : absl::OkStatus();
-                     }};
-    PENSTOCK_ASSIGN_OR_RETURN(data_, OpenJobData(args));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<JobEncoding> encoding,
+                              JobEncoding::Create(config_, model_));
+    for (const std::string& note : encoding->notes()) observer_.OnLog(note);
+    const auto progress = [this](double fraction) {
+      observer_.OnPhase(Phase::kData, fraction);
+      return observer_.Ask() == Wish::kStop ? Stopped() : absl::OkStatus();
+    };
+    PENSTOCK_ASSIGN_OR_RETURN(data_,
+                              OpenJobData(config_, model_, *encoding, plan_.threads, progress));
     return absl::OkStatus();
   }
 

@@ -18,6 +18,7 @@
 #include "engine/nn/kernel_scratch.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
+#include "engine/train/job_encoding.h"
 #include "engine/train/policy_choice.h"
 #include "engine/train/usable_cores.h"
 
@@ -26,9 +27,13 @@ namespace {
 
 // Of the process before it holds anything of the job: code, libraries, RPC buffers.
 constexpr int64_t kProcessBytes = int64_t{96} << 20;
-// Building a token cache: read and write buffers, then one row with its tokens and labels.
+// Building a token cache: read and write buffers, then one row with its tokens and labels, or what
+// the threads work on together.
 constexpr int64_t kTokenizingBytes = int64_t{32} << 20;
 constexpr int64_t kTokenizingBytesPerRowByte = 5;
+constexpr int64_t kTokenizingBytesPerGroupByte = 12;
+// A tokenizer in memory, for each byte of its files.
+constexpr int64_t kTokenizerBytesPerFileByte = 12;
 // The CUDA context's share of the host: driver, libraries, their tables.
 constexpr int64_t kCudaProcessBytes = int64_t{512} << 20;
 
@@ -43,6 +48,12 @@ bool OnCuda(const TrainConfig& config) { return config.device.backend == Compute
 int64_t EstimateWindows(int64_t data_bytes, int64_t sequence_length) {
   const int64_t shortest = std::min<int64_t>(sequence_length, 16);
   return data_bytes / shortest + 1;
+}
+
+int64_t TokenizingBytes(int64_t data_bytes) {
+  return kTokenizingBytes +
+         std::max(kTokenizingBytesPerRowByte * std::min(data_bytes, kMaxLineBytes),
+                  kTokenizingBytesPerGroupByte * std::min(data_bytes, kTextGroupBytes));
 }
 
 // The memory of each phase, class by class.
@@ -124,10 +135,9 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
     return entries;
   };
   MemorySummary summary(model.layout.parameter_count);
-  summary.AddPhase(Phase::kData,
-                   {{"process", kProcessBytes},
-                    {"tokenizing", kTokenizingBytes + kTokenizingBytesPerRowByte *
-                                                          std::min(data_bytes, kMaxLineBytes)}});
+  summary.AddPhase(Phase::kData, {{"process", kProcessBytes},
+                                  {"tokenizer", kTokenizerBytesPerFileByte * side_file_bytes},
+                                  {"tokenizing", TokenizingBytes(data_bytes)}});
   summary.AddPhase(Phase::kImport, with(store, "import windows", ImportPeakBytes(plan.threads)));
   summary.AddPhase(Phase::kTrain, train);
   summary.AddPhase(Phase::kEvaluate, train);
@@ -455,6 +465,7 @@ std::vector<StepPrediction::Other> LargerSteps(const TrainConfig& config, const 
 
 absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config) {
   PENSTOCK_ASSIGN_OR_RETURN(const ModelInput model, OpenModelInput(config));
+  PENSTOCK_RETURN_IF_ERROR(JobEncoding::Create(config, model).status());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config));
   const HostMemoryLimit usable = UsableHostMemory(config);
   PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, MakeTrainingPlan(config, model, data_bytes, usable));

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int32_t kDefaultPoints = 1000;
 constexpr int32_t kMaxPoints = 10'000;
+constexpr int32_t kMaxExamples = 20;
 
 absl::Status CheckCreate(const v1::CreateJobRequest& request) {
   PENSTOCK_RETURN_IF_ERROR(CheckRequestId(request.request_id()));
@@ -31,6 +32,15 @@ absl::Status NotNegative(const std::string& field, int64_t value) {
   return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
                absl::StrCat(field, " is ", value, "; expected 0 or more"),
                {{"field", field}, {"found", absl::StrCat(value)}, {"expected", "0 or more"}});
+}
+
+absl::Status CheckInspect(const v1::InspectDataRequest& request) {
+  if (request.examples() >= 0 && request.examples() <= kMaxExamples) return absl::OkStatus();
+  const std::string expected = absl::StrCat("0 to ", kMaxExamples);
+  return Error(
+      absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+      absl::StrCat("examples is ", request.examples(), "; expected ", expected),
+      {{"field", "examples"}, {"found", absl::StrCat(request.examples())}, {"expected", expected}});
 }
 
 absl::Status CheckMetrics(const v1::ListJobMetricsRequest& request) {
@@ -111,6 +121,22 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
   } else {
     CreateCall(services_, call, request).Begin();
   }
+  return call.reactor();
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::InspectData(grpc::CallbackServerContext* context,
+                                                      const v1::InspectDataRequest* request,
+                                                      v1::InspectDataResponse* response) {
+  const UnaryCall<v1::InspectDataResponse> call(context, response);
+  if (absl::Status form = CheckInspect(*request); !form.ok()) {
+    call.Finish(form);
+    return call.reactor();
+  }
+  services_.inspection.Post([this, call, request] {
+    if (call.FinishedIfAbandoned()) return;
+    call.Finish(services_.inspector(*request, services_.directory.TokenCache(),
+                                    [&call] { return call.Abandoned(); }));
+  });
   return call.reactor();
 }
 

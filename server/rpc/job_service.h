@@ -13,6 +13,9 @@ class JobServiceImpl : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
                                       const v1::CreateJobRequest* request,
                                       v1::CreateJobResponse* response) override;
+  grpc::ServerUnaryReactor* InspectData(grpc::CallbackServerContext* context,
+                                        const v1::InspectDataRequest* request,
+                                        v1::InspectDataResponse* response) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const v1::GetJobRequest* request,
                                    v1::GetJobResponse* response) override;

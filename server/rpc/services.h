@@ -17,12 +17,14 @@ struct ServiceContext {
   TaskQueue& control;     // manager, checkpoints and reports belong to it
   TaskQueue& validation;  // slow checks, deleting files
   TaskQueue& streams;     // reading metric and log files
+  TaskQueue& inspection;  // reading the data of a spec
   JobManager& manager;
   CheckpointManager& checkpoints;
   WorkerReports& reports;
   WatchStreams& watches;
   const StateDirectory& directory;
   SpecPlanner planner;                    // runs on `validation`
+  DataInspector inspector;                // runs on `inspection`
   OutputChecker output_checker;           // runs on `validation`
   v1::GetServerInfoResponse server_info;  // what does not change
 };

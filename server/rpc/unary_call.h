@@ -27,11 +27,14 @@ class UnaryCall {
 
   grpc::ServerUnaryReactor* reactor() const { return reactor_; }
 
-  // True, and the call is finished, if nobody waits for it any more.
+  // Nobody waits for it any more.
+  bool Abandoned() const {
+    return context_->IsCancelled() || context_->deadline() <= std::chrono::system_clock::now();
+  }
+
+  // True, and the call is finished, if Abandoned().
   bool FinishedIfAbandoned() const {
-    if (!context_->IsCancelled() && context_->deadline() > std::chrono::system_clock::now()) {
-      return false;
-    }
+    if (!Abandoned()) return false;
     Finish(Error(absl::StatusCode::kCancelled, reason::kCallCancelled,
                  "the call was cancelled or its deadline passed; nothing was done"));
     return true;

@@ -8,6 +8,33 @@
 
 namespace penstock::server {
 
+namespace {
+
+v1::DataExample ToProto(const InspectedExample& shown) {
+  v1::DataExample example;
+  example.set_location(shown.location);
+  example.set_tokens(shown.tokens);
+  example.set_learned_tokens(shown.learned_tokens);
+  for (const InspectedExample::Segment& segment : shown.segments) {
+    v1::DataExample::Segment& proto = *example.add_segments();
+    proto.set_learned(segment.learned);
+    proto.set_text(segment.text);
+    proto.mutable_ids()->Assign(segment.ids.begin(), segment.ids.end());
+  }
+  example.set_omitted_tokens(shown.omitted_tokens);
+  return example;
+}
+
+// v1::DataNoteKind has the kinds in the same order, after its zero.
+static_assert(static_cast<int>(NoteKind::kBadRow) + 1 == v1::DATA_NOTE_KIND_BAD_ROW &&
+              static_cast<int>(NoteKind::kTooLong) + 1 == v1::DATA_NOTE_KIND_TOO_LONG &&
+              static_cast<int>(NoteKind::kNothingToLearn) + 1 ==
+                  v1::DATA_NOTE_KIND_NOTHING_TO_LEARN &&
+              static_cast<int>(NoteKind::kTruncated) + 1 == v1::DATA_NOTE_KIND_TRUNCATED &&
+              static_cast<int>(NoteKind::kFact) + 1 == v1::DATA_NOTE_KIND_FACT);
+
+}  // namespace
+
 v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
   v1::JobPlan proto;
   proto.set_host_peak_bytes(plan.host_peak_bytes);
@@ -44,6 +71,47 @@ v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
   };
   fill_others(prediction.runners_up, *proto.mutable_runners_up());
   fill_others(prediction.settings, *proto.mutable_settings());
+  return proto;
+}
+
+v1::InspectDataResponse ToProto(const DataInspection& inspection) {
+  constexpr size_t kMaxNotes = 20;
+  const DataReport& report = inspection.report;
+  v1::InspectDataResponse proto;
+  proto.set_documents(report.documents);
+  proto.set_tokens(report.tokens);
+  proto.set_learned_tokens(report.labelled_tokens);
+  proto.set_rows_per_epoch(report.rows_per_epoch);
+  proto.set_steps_per_epoch(report.steps_per_epoch);
+  proto.set_padding_fraction(report.padding_fraction);
+  for (const LengthBucket& bucket : inspection.lengths) {
+    v1::LengthBucket& length = *proto.add_lengths();
+    length.set_up_to_tokens(bucket.up_to);
+    length.set_documents(bucket.documents);
+    length.set_tokens(bucket.tokens);
+  }
+  for (int kind = 0; kind < kNoteKinds; ++kind) {
+    const DataReport::Notes& found = report.notes[kind];
+    if (found.count == 0) continue;
+    v1::DataNotes& notes = *proto.add_notes();
+    notes.set_kind(static_cast<v1::DataNoteKind>(kind + 1));
+    notes.set_count(found.count);
+    for (size_t i = 0; i < std::min(kMaxNotes, found.listed.size()); ++i) {
+      v1::DataNote& note = *notes.add_first();
+      note.set_location(found.listed[i].location);
+      note.set_text(found.listed[i].text);
+    }
+  }
+  for (const InspectedExample& shown : inspection.examples) *proto.add_examples() = ToProto(shown);
+  for (const std::string& note : inspection.notes) proto.add_setup(note);
+  for (const DataReport::Part& part : report.parts) {
+    v1::DatasetShare& share = *proto.add_datasets();
+    share.set_name(part.name);
+    share.set_weight(part.weight);
+    share.set_documents(part.documents);
+    share.set_tokens(part.tokens);
+    share.set_rows_per_epoch(part.epoch_rows);
+  }
   return proto;
 }
 
@@ -86,6 +154,7 @@ v1::StepOutcome ToProto(StepOutcome outcome) {
   }
   return v1::STEP_OUTCOME_UNSPECIFIED;
 }
+
 }  // namespace
 
 v1::StepMetrics ToProto(const StepRecord& record) {

@@ -12,6 +12,8 @@
 namespace penstock::server {
 
 v1::JobPlan ToProto(const MemoryPlanSummary& plan);
+// Lists at most 20 notes of a kind.
+v1::InspectDataResponse ToProto(const DataInspection& inspection);
 v1::JobPhase ToProto(Phase phase);
 v1::Device ToProto(const CpuInfo& cpu);
 

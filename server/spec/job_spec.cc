@@ -3,10 +3,7 @@
 
 #include "server/spec/job_spec.h"
 
-#include <sys/stat.h>
-
 #include <cmath>
-#include <filesystem>
 #include <limits>
 #include <utility>
 
@@ -14,9 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
-#include "engine/train/rooted_file.h"
-#include "proto/message_print.h"
 #include "server/spec/convert.h"
+#include "server/spec/data_spec.h"
 #include "server/spec/device_choice.h"
 #include "server/spec/spec_fields.h"
 
@@ -24,7 +20,6 @@ namespace penstock::server {
 namespace {
 
 constexpr int64_t kMaxConfigJsonBytes = int64_t{1} << 20;
-constexpr int kMaxPaths = 10000;
 constexpr int64_t kMaxSequenceLength = 1 << 20;
 constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
 constexpr int64_t kMaxSteps = 1'000'000'000;
@@ -37,33 +32,6 @@ constexpr int64_t kMaxAttempts = 100;
 constexpr double kHalfUlpBelowOne = 1.0 / (1 << 25);
 
 using Roots = std::vector<std::string>;
-
-// Refuses enum values that this build does not know: a newer client may send them.
-absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDescriptor* type,
-                       int value) {
-  if (type->FindValueByNumber(value) != nullptr) return absl::OkStatus();
-  std::string known;
-  for (int i = 1; i < type->value_count(); ++i) {
-    absl::StrAppend(&known, i == 1 ? "" : ", ", ShortEnumName(*type, type->value(i)->number()));
-  }
-  return FieldError(field, absl::StrCat("the unknown value ", value),
-                    absl::StrCat("one of ", known));
-}
-
-// The text of a config.json that a path names. Read at submit: the job runs what the file said
-// then, whatever happens to it in the queue.
-absl::StatusOr<std::string> ReadConfig(const std::string& field, const std::string& path,
-                                       const Roots& roots) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string resolved, CheckPath(field, path, roots));
-  const std::filesystem::path file(resolved);
-  absl::StatusOr<RootedDirectory> directory = RootedDirectory::Open(file.parent_path().string());
-  if (!directory.ok()) return AtField(directory.status(), field);
-  absl::StatusOr<ReadableFile> config = directory->OpenFile(file.filename().string());
-  if (!config.ok()) return AtField(config.status(), field);
-  absl::StatusOr<std::string> json = config->ReadAll(kMaxConfigJsonBytes);
-  if (!json.ok()) return AtField(json.status(), field);
-  return json;
-}
 
 absl::Status ResolveModel(const Roots& roots, v1::ModelSource& model) {
   switch (model.source_case()) {
@@ -83,8 +51,10 @@ absl::Status ResolveModel(const Roots& roots, v1::ModelSource& model) {
     return FieldError("model.random", "no config", "config_path or config_json");
   }
   if (random.has_config_path()) {
-    PENSTOCK_ASSIGN_OR_RETURN(std::string json,
-                              ReadConfig("model.random.config_path", random.config_path(), roots));
+    // At submit: the job runs what the file said then, whatever happens to it in the queue.
+    PENSTOCK_ASSIGN_OR_RETURN(
+        std::string json,
+        ReadFileAt("model.random.config_path", random.config_path(), roots, kMaxConfigJsonBytes));
     random.set_config_json(std::move(json));
   }
   if (random.config_json().empty()) {
@@ -94,72 +64,6 @@ absl::Status ResolveModel(const Roots& roots, v1::ModelSource& model) {
   if (bytes > kMaxConfigJsonBytes) {
     return FieldError("model.random.config_json", absl::StrCat(bytes, " bytes"),
                       absl::StrCat("at most ", kMaxConfigJsonBytes));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ResolvePaths(const std::string& field, const Roots& roots,
-                          google::protobuf::RepeatedPtrField<std::string>& paths) {
-  if (paths.size() > kMaxPaths) {
-    return FieldError(field, absl::StrCat(paths.size(), " paths"),
-                      absl::StrCat("at most ", kMaxPaths));
-  }
-  for (int i = 0; i < paths.size(); ++i) {
-    PENSTOCK_ASSIGN_OR_RETURN(paths[i],
-                              CheckPath(absl::StrCat(field, "[", i, "]"), paths[i], roots));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status ResolveTextSettings(v1::DataSpec& data) {
-  if (data.format() == v1::DATA_FORMAT_TEXT) {
-    if (data.text_documents() == v1::TEXT_DOCUMENTS_UNSPECIFIED) {
-      data.set_text_documents(v1::TEXT_DOCUMENTS_WHOLE_FILE);
-    }
-    if (data.tokenizer().kind() == v1::TOKENIZER_KIND_UNSPECIFIED) {
-      data.mutable_tokenizer()->set_kind(v1::TOKENIZER_KIND_BYTES);
-    }
-    return absl::OkStatus();
-  }
-  if (data.text_documents() != v1::TEXT_DOCUMENTS_UNSPECIFIED) {
-    return UnusedFieldError("data.text_documents", "on token ids, where each row is a document");
-  }
-  if (data.tokenizer().kind() != v1::TOKENIZER_KIND_UNSPECIFIED) {
-    return UnusedFieldError("data.tokenizer.kind", "on token ids, which are not tokenized again");
-  }
-  data.clear_tokenizer();
-  return absl::OkStatus();
-}
-
-absl::Status ResolveData(const Roots& roots, v1::DataSpec& data) {
-  PENSTOCK_RETURN_IF_ERROR(CheckEnum("data.format", v1::DataFormat_descriptor(), data.format()));
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckEnum("data.text_documents", v1::TextDocuments_descriptor(), data.text_documents()));
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckEnum("data.tokenizer.kind", v1::TokenizerKind_descriptor(), data.tokenizer().kind()));
-  PENSTOCK_RETURN_IF_ERROR(CheckEnum("data.packing", v1::Packing_descriptor(), data.packing()));
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckEnum("data.on_bad_row", v1::BadRowPolicy_descriptor(), data.on_bad_row()));
-  if (data.format() == v1::DATA_FORMAT_UNSPECIFIED) {
-    return FieldError("data.format", "nothing", "text or token_ids_jsonl");
-  }
-  if (data.paths().empty()) return FieldError("data.paths", "no path", "at least one file");
-  PENSTOCK_RETURN_IF_ERROR(ResolvePaths("data.paths", roots, *data.mutable_paths()));
-  PENSTOCK_RETURN_IF_ERROR(ResolveTextSettings(data));
-  if (data.packing() == v1::PACKING_UNSPECIFIED) data.set_packing(v1::PACKING_PACKED);
-  if (data.on_bad_row() == v1::BAD_ROW_POLICY_UNSPECIFIED) {
-    data.set_on_bad_row(v1::BAD_ROW_POLICY_REFUSE);
-  }
-  if (data.on_bad_row() == v1::BAD_ROW_POLICY_REFUSE) {
-    if (data.has_max_bad_rows()) {
-      return UnusedFieldError("data.max_bad_rows", "unless data.on_bad_row is skip");
-    }
-    return absl::OkStatus();
-  }
-  if (!data.has_max_bad_rows()) data.set_max_bad_rows(100);
-  if (data.max_bad_rows() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-    return FieldError("data.max_bad_rows", absl::StrCat(data.max_bad_rows()),
-                      "an integer that fits 63 bits");
   }
   return absl::OkStatus();
 }
@@ -259,15 +163,9 @@ absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
   return absl::OkStatus();
 }
 
-absl::Status ResolveEvaluation(const Roots& roots, v1::EvaluationSpec& evaluation) {
+absl::Status ResolveEvaluation(const v1::EvaluationSpec& evaluation) {
   PENSTOCK_RETURN_IF_ERROR(CheckDouble("evaluation.validation_fraction",
                                        evaluation.validation_fraction(), {.low = 0, .high = 0.5}));
-  if (evaluation.validation_fraction() > 0 && !evaluation.validation_paths().empty()) {
-    return FieldError("evaluation", "both validation_fraction and validation_paths",
-                      "one of them; remove the other");
-  }
-  PENSTOCK_RETURN_IF_ERROR(
-      ResolvePaths("evaluation.validation_paths", roots, *evaluation.mutable_validation_paths()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("evaluation.every_steps", evaluation.every_steps(), 0, kMaxSteps));
   return CheckInteger("evaluation.max_tokens", evaluation.max_tokens(), 0,
@@ -275,7 +173,8 @@ absl::Status ResolveEvaluation(const Roots& roots, v1::EvaluationSpec& evaluatio
 }
 
 bool Evaluates(const v1::EvaluationSpec& evaluation) {
-  return evaluation.validation_fraction() > 0 || !evaluation.validation_paths().empty();
+  return evaluation.validation_fraction() > 0 || !evaluation.validation_paths().empty() ||
+         !evaluation.validation_datasets().empty();
 }
 
 absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
@@ -352,38 +251,10 @@ std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
   const v1::EvaluationSpec& evaluation = spec.evaluation();
   if (!Evaluates(evaluation) && (evaluation.every_steps() > 0 || evaluation.max_tokens() > 0)) {
     warnings.push_back(
-        "evaluation.every_steps and max_tokens have no effect without validation_fraction or "
-        "validation_paths: nothing will be evaluated");
+        "evaluation.every_steps and max_tokens have no effect without validation_fraction, "
+        "validation_paths or validation_datasets: nothing will be evaluated");
   }
   return warnings;
-}
-
-Packing ToPacking(v1::Packing packing) {
-  switch (packing) {
-    case v1::PACKING_PADDED:
-      return Packing::kPadded;
-    case v1::PACKING_WRAPPED:
-      return Packing::kWrapped;
-    default:
-      return Packing::kPacked;
-  }
-}
-
-DataConfig ToDataConfig(const v1::DataSpec& data) {
-  DataConfig config;
-  config.datasets.emplace_back();
-  DataSource& source = config.datasets[0].source;
-  source.format =
-      data.format() == v1::DATA_FORMAT_TEXT ? DataFormat::kText : DataFormat::kTokenIdsJsonl;
-  source.paths.assign(data.paths().begin(), data.paths().end());
-  source.text_documents = data.text_documents() == v1::TEXT_DOCUMENTS_BLANK_LINE
-                              ? TextDocuments::kBlankLine
-                              : TextDocuments::kWholeFile;
-  source.on_bad_row =
-      data.on_bad_row() == v1::BAD_ROW_POLICY_SKIP ? BadRowPolicy::kSkip : BadRowPolicy::kRefuse;
-  source.max_bad_rows = static_cast<int64_t>(data.max_bad_rows());
-  config.packing = ToPacking(data.packing());
-  return config;
 }
 
 SaveLevel ToSaveLevel(v1::ActivationCheckpointing level) {
@@ -439,11 +310,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
                      .epochs = schedule.epochs()};
   const v1::EvaluationSpec& evaluation = resolved.evaluation();
   config.evaluation.validation_fraction = evaluation.validation_fraction();
-  if (!evaluation.validation_paths().empty()) {
-    config.evaluation.datasets = config.data.datasets;
-    config.evaluation.datasets[0].source.paths.assign(evaluation.validation_paths().begin(),
-                                                      evaluation.validation_paths().end());
-  }
+  config.evaluation.datasets = ToEvaluationDatasets(resolved);
   config.evaluation.every_steps = evaluation.every_steps();
   config.evaluation.max_tokens = evaluation.max_tokens();
   config.checkpoints = {.every_steps = resolved.checkpoints().every_steps(),
@@ -472,13 +339,13 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(CheckDisplayName("display_name", out.display_name()));
   PENSTOCK_RETURN_IF_ERROR(CheckLabels("labels", out.labels()));
   PENSTOCK_RETURN_IF_ERROR(ResolveModel(allowed_roots, *out.mutable_model()));
-  PENSTOCK_RETURN_IF_ERROR(ResolveData(allowed_roots, *out.mutable_data()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveData(allowed_roots, out));
   PENSTOCK_RETURN_IF_ERROR(ResolveBatch(*out.mutable_batch()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOptimizer(*out.mutable_optimizer()));
   PENSTOCK_RETURN_IF_ERROR(ResolveSchedule(*out.mutable_schedule()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("precision.compute", v1::ComputeType_descriptor(), out.precision().compute()));
-  PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(allowed_roots, *out.mutable_evaluation()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(out.evaluation()));
   PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(out.evaluation(), *out.mutable_checkpoints()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
   PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));

@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
 #include "engine/train/rooted_file.h"
+#include "proto/message_print.h"
 
 namespace penstock::server {
 namespace {
@@ -55,6 +56,17 @@ absl::Status AtField(const absl::Status& status, const std::string& field) {
   metadata["field"] = field;
   return Error(status.code(), ReasonOf(status),
                absl::StrCat(field, ": ", std::string(status.message())), metadata);
+}
+
+absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDescriptor* type,
+                       int value) {
+  if (type->FindValueByNumber(value) != nullptr) return absl::OkStatus();
+  std::string known;
+  for (int i = 1; i < type->value_count(); ++i) {
+    absl::StrAppend(&known, i == 1 ? "" : ", ", ShortEnumName(*type, type->value(i)->number()));
+  }
+  return FieldError(field, absl::StrCat("the unknown value ", value),
+                    absl::StrCat("one of ", known));
 }
 
 absl::Status CheckInteger(const std::string& field, int64_t value, int64_t low, int64_t high) {
@@ -118,6 +130,20 @@ absl::StatusOr<std::string> CheckPath(const std::string& field, const std::strin
   absl::StatusOr<std::string> resolved = CheckUnderRoots(path, allowed_roots);
   if (!resolved.ok()) return AtField(resolved.status(), field);
   return resolved;
+}
+
+absl::StatusOr<std::string> ReadFileAt(const std::string& field, const std::string& path,
+                                       const std::vector<std::string>& allowed_roots,
+                                       int64_t max_bytes) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string resolved, CheckPath(field, path, allowed_roots));
+  const std::filesystem::path file(resolved);
+  absl::StatusOr<RootedDirectory> directory = RootedDirectory::Open(file.parent_path().string());
+  if (!directory.ok()) return AtField(directory.status(), field);
+  absl::StatusOr<ReadableFile> opened = directory->OpenFile(file.filename().string());
+  if (!opened.ok()) return AtField(opened.status(), field);
+  absl::StatusOr<std::string> text = opened->ReadAll(max_bytes);
+  if (!text.ok()) return AtField(text.status(), field);
+  return text;
 }
 
 absl::StatusOr<std::string> CheckNewPath(const std::string& field, const std::string& path,

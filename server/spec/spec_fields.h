@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "google/protobuf/descriptor.h"
 #include "google/protobuf/map.h"
 
 namespace penstock::server {
@@ -21,6 +22,10 @@ absl::Status UnusedFieldError(const std::string& field, const std::string& becau
 
 // The same status, with the field in front of its message and in its metadata.
 absl::Status AtField(const absl::Status& status, const std::string& field);
+
+// Refuses enum values that this build does not know: a newer client may send them.
+absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDescriptor* type,
+                       int value);
 
 absl::Status CheckInteger(const std::string& field, int64_t value, int64_t low, int64_t high);
 
@@ -41,6 +46,11 @@ absl::Status CheckLabels(const std::string& field,
 // PermissionDenied / PATH_NOT_ALLOWED for one outside the roots.
 absl::StatusOr<std::string> CheckPath(const std::string& field, const std::string& path,
                                       const std::vector<std::string>& allowed_roots);
+
+// The text of a file, after CheckPath().
+absl::StatusOr<std::string> ReadFileAt(const std::string& field, const std::string& path,
+                                       const std::vector<std::string>& allowed_roots,
+                                       int64_t max_bytes);
 
 // CheckPath(), and nothing may be there yet (AlreadyExists / OUTPUT_EXISTS) while the directory
 // it will lie in exists.

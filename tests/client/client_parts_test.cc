@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/completion.h"
+#include "client/data_text.h"
 #include "client/endpoint.h"
 #include "client/exit_code.h"
 #include "client/job_file.h"
@@ -302,6 +303,57 @@ TEST(PlanPageTest, SaysHowFastAndWhyAndTheRestOnlyWhenAsked) {
                           HasSubstr("batch.tokens_per_step: 65536 (+38% tokens/s)")));
   EXPECT_THAT(page, Not(HasSubstr("4.1% slower")));
   EXPECT_THAT(PlanPage(plan, /*explain=*/true), HasSubstr("weights resident: 4.1% slower"));
+}
+
+v1::InspectDataResponse SomeData() {
+  v1::InspectDataResponse data;
+  data.set_documents(2);
+  data.set_tokens(200);
+  data.set_learned_tokens(50);
+  data.set_rows_per_epoch(3);
+  data.set_padding_fraction(0.125);
+  data.add_setup("tokenizer: bytes");
+  v1::LengthBucket& bucket = *data.add_lengths();
+  bucket.set_up_to_tokens(128);
+  bucket.set_documents(2);
+  v1::DataNotes& notes = *data.add_notes();
+  notes.set_kind(v1::DATA_NOTE_KIND_TOO_LONG);
+  notes.set_count(5);
+  v1::DataNote& note = *notes.add_first();
+  note.set_location("/a.jsonl:3:1");
+  note.set_text("2100 tokens, 2048 are allowed");
+  v1::DataExample& example = *data.add_examples();
+  example.set_location("/a.jsonl:1");
+  example.set_tokens(4);
+  example.set_learned_tokens(2);
+  v1::DataExample::Segment& prompt = *example.add_segments();
+  prompt.set_text("q\x1b[2J\n");
+  prompt.add_ids(11);
+  v1::DataExample::Segment& answer = *example.add_segments();
+  answer.set_learned(true);
+  answer.set_text("a");
+  answer.add_ids(12);
+  answer.add_ids(13);
+  return data;
+}
+
+TEST(DataPageTest, SaysWhatIsLearnedAndWhatIsLeftOut) {
+  const std::string page = DataPage(SomeData(), {});
+  for (const char* part :
+       {"50 (25.0% of the tokens)", "3, 12.5% padding", "bytes", "up to      128         2  ####",
+        "5 rows left out because they are too long", "/a.jsonl:3:1: 2100 tokens", "and 4 more",
+        "/a.jsonl:1: 4 tokens, 2 of them learned", "{+a+}"}) {
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  // What data say does not reach the terminal as a command.
+  EXPECT_THAT(page, Not(HasSubstr("\x1b")));
+}
+
+TEST(DataPageTest, ShowsColorsAndIdsOnRequest) {
+  const std::string page = DataPage(SomeData(), {.color = true, .ids = true});
+  EXPECT_THAT(page, HasSubstr("\x1b[32ma\x1b[0m"));
+  EXPECT_THAT(page, Not(HasSubstr("{+")));
+  EXPECT_THAT(page, AllOf(HasSubstr("[11]"), HasSubstr("[12 13]")));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 """penstockd, penstock-worker and penstock as a user meets them: over gRPC from another process with
 stubs made here, and by the command line."""
 
+import json
 import os
 import pathlib
 import random
+import shutil
 import signal
 import struct
 import subprocess
@@ -114,6 +116,7 @@ class TrainingTest(DaemonTest):
         self.assertEqual(first.state, job_pb2.JOB_STATE_SUCCEEDED, first)
         again = example_spec(max_steps=1)
         again.model.directory = spec.output.directory
+        again.data.tokenizer.kind = job_spec_pb2.TOKENIZER_KIND_BYTES
         second = self.client.wait(create(self.client, again).name)
         self.assertEqual(second.state, job_pb2.JOB_STATE_SUCCEEDED, second)
         self.assertLess(abs(second.progress.loss - first.progress.loss), 1.0)
@@ -595,6 +598,129 @@ class CommandLineTest(DaemonTest):
         self.assertEqual(follower.returncode, 0, stderr)
         self.assertIn("succeeded", stderr)
         self.assertIsNone(process.poll(), "watching all jobs goes on too")
+
+
+class InstructionTest(DaemonTest):
+    """Instruction tuning of a model directory that has a tokenizer and a chat template."""
+
+    TEMPLATE = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n"
+                "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")
+
+    def setUp(self):
+        super().setUp()
+        golden = json.loads((harness.SOURCE / "tests/testdata/tokenizers/qwen.json").read_text())
+        config = json.loads((EXAMPLE / "config.json").read_text())
+        config["vocab_size"] = 392  # more than the tokenizer's 384 ids: padded, as models are
+        spec = example_spec(max_steps=1)
+        spec.model.random.config_json = json.dumps(config)
+        self.model = self.daemon.work / "model"
+        spec.output.directory = str(self.model)
+        self.client.wait(create(self.client, spec).name)
+        (self.model / "tokenizer.json").write_text(json.dumps(golden["tokenizer"]))
+        self.write_config(self.TEMPLATE)
+
+    def write_config(self, template):
+        (self.model / "tokenizer_config.json").write_text(json.dumps(
+            {"eos_token": "<|im_end|>", "pad_token": "<|im_end|>", "chat_template": template}))
+
+    def write(self, name, rows):
+        path = self.daemon.work / name
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return path
+
+    def spec(self, *paths):
+        spec = example_spec(max_steps=30)
+        spec.model.directory = str(self.model)
+        spec.data.Clear()
+        spec.data.paths.extend(str(path) for path in paths)
+        spec.batch.sequence_length = 128
+        return spec
+
+    def inspect(self, spec, examples=1):
+        return self.client.jobs.InspectData(
+            job_pb2.InspectDataRequest(spec=spec, examples=examples), timeout=harness.DEADLINE)
+
+    def test_a_file_in_any_format_trains_on_its_answers(self):
+        rows = {
+            "alpaca": {"instruction": "Say hello.", "input": "", "output": "Hello."},
+            "sharegpt": {"conversations": [{"from": "human", "value": "Say hello."},
+                                           {"from": "gpt", "value": "Hello."}]},
+            "messages": {"messages": [{"role": "user", "content": "Say hello."},
+                                      {"role": "assistant", "content": "Hello."}]},
+        }
+        seen = []
+        for name, row in rows.items():
+            data = self.inspect(self.spec(self.write(name + ".jsonl", [row] * 8)))
+            self.assertEqual(data.documents, 8)
+            segments = [(s.learned, s.text) for s in data.examples[0].segments]
+            self.assertEqual(segments, [
+                (False, "<|im_start|>user\nSay hello.<|im_end|>\n<|im_start|>assistant\n"),
+                (True, "Hello.<|im_end|>\n")], "the end of the turn is learned, though it is PAD")
+            self.assertIn(name, " ".join(n.text for notes in data.notes for n in notes.first))
+            seen.append([list(s.ids) for s in data.examples[0].segments])
+        self.assertEqual(seen[0], seen[1])
+        self.assertEqual(seen[0], seen[2])
+
+        spec = self.spec(self.daemon.work / "messages.jsonl")
+        spec.output.directory = str(self.daemon.work / "tuned")
+        ended = self.client.wait(create(self.client, spec).name)
+        self.assertEqual(ended.state, job_pb2.JOB_STATE_SUCCEEDED, ended)
+        self.assertEqual(ended.train.type, job_spec_pb2.JOB_TYPE_SFT)
+        points = self.client.jobs.ListJobMetrics(
+            job_pb2.ListJobMetricsRequest(name=ended.name)).points
+        self.assertLess(points[-1].loss, points[0].loss / 2)
+        self.assertEqual((self.daemon.work / "tuned" / "tokenizer.json").read_bytes(),
+                         (self.model / "tokenizer.json").read_bytes(), "it travels along")
+
+    def test_rows_are_left_out_only_as_the_job_says_and_named(self):
+        good = {"instruction": "q", "output": "a"}
+        path = self.write("rows.jsonl", [good, {"instruction": "q"}, good,
+                                         {"instruction": "q", "output": "long " * 200}])
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.inspect(self.spec(path))
+        _, info, message = error_of(raised.exception)
+        self.assertEqual(info.reason, "DATA_INVALID")
+        self.assertIn("rows.jsonl:2", message)
+        spec = self.spec(path)
+        spec.data.on_bad_row = job_spec_pb2.BAD_ROW_POLICY_SKIP
+        data = self.inspect(spec)
+        self.assertEqual(data.documents, 2)
+        found = {notes.kind: [n.location for n in notes.first] for notes in data.notes}
+        self.assertEqual(found[job_pb2.DATA_NOTE_KIND_BAD_ROW], [f"{path}:2:1"])
+        self.assertEqual(found[job_pb2.DATA_NOTE_KIND_TOO_LONG], [f"{path}:4:1"])
+
+    def test_what_cannot_be_tuned_is_refused_at_submit(self):
+        path = self.write("rows.jsonl", [{"instruction": "q", "output": "a"}])
+        spec = self.spec(path)
+        spec.data.format = job_spec_pb2.DATA_FORMAT_ALPACA
+        self.write_config("{% for m in messages %}{{ m.content }}{% endfor")
+        _, info, message = self.refused(spec)
+        self.assertEqual(info.reason, "DATA_INVALID")
+        self.assertIn("line 1", message)
+        self.write_config(None)
+        _, info, message = self.refused(spec)
+        self.assertIn("chatml", message, "the built-in ones are named")
+        spec.data.chat.builtin = "chatml"
+        self.inspect(spec)
+        golden = json.loads((self.model / "tokenizer.json").read_text())
+        golden["added_tokens"] += [dict(golden["added_tokens"][0], id=i, content=f"<|other {i}|>")
+                                   for i in range(384, 393)]
+        (self.model / "tokenizer.json").write_text(json.dumps(golden))
+        _, info, message = self.refused(spec)
+        self.assertEqual(info.reason, "MODEL_INVALID")
+        self.assertIn("392 rows", message)
+
+    def test_the_command_line_shows_what_is_learned(self):
+        folder = self.daemon.work / "instructions"
+        shutil.copytree(harness.SOURCE / "examples" / "instructions", folder)
+        job = folder / "job.yaml"
+        page = cli(self.daemon, "data", "inspect", job, "--examples", "2", "--ids").stdout
+        self.assertIn("{+A pipe that carries water from a reservoir to a turbine.<|im_end|>", page)
+        self.assertIn("conversations.jsonl", page)
+        self.assertNotIn("\x1b", page, "no terminal, no colors")
+        data = load_json(cli(self.daemon, "-o", "json", "data", "build", job))
+        self.assertNotIn("examples", data)
+        self.assertEqual(int(data["documents"]), 40)
 
 
 class RunTest(unittest.TestCase):

@@ -140,6 +140,34 @@ TEST_F(DaemonTest, ErrorsCarryReasonFieldAndWayOut) {
   EXPECT_EQ(ErrorInfoOf(status).reason(), reason::kJobNotFound);
 }
 
+TEST_F(DaemonTest, DataAreInspectedInTheJobsTokenCacheUntilNobodyWaits) {
+  Start();
+  v1::InspectDataRequest request;
+  request.set_examples(7);
+  grpc::ClientContext context;
+  v1::InspectDataResponse response;
+  ASSERT_TRUE(client_->jobs->InspectData(&context, request, &response).ok());
+  EXPECT_EQ(response.documents(), 7);
+  EXPECT_THAT(response.setup(0), HasSubstr("/token_cache"));
+
+  request.set_examples(21);
+  grpc::ClientContext refused;
+  const grpc::Status status = client_->jobs->InspectData(&refused, request, &response);
+  EXPECT_EQ(ErrorInfoOf(status).reason(), reason::kRequestInvalid);
+  EXPECT_EQ(ErrorInfoOf(status).metadata().at("field"), "examples");
+
+  // One that is given up does not keep the next from its turn.
+  request.set_examples(1);
+  (*request.mutable_spec()->mutable_labels())["endless"] = "1";
+  grpc::ClientContext abandoned;
+  abandoned.set_deadline(std::chrono::system_clock::now() + milliseconds(100));
+  EXPECT_EQ(client_->jobs->InspectData(&abandoned, request, &response).error_code(),
+            grpc::StatusCode::DEADLINE_EXCEEDED);
+  request.clear_spec();
+  grpc::ClientContext next;
+  EXPECT_TRUE(client_->jobs->InspectData(&next, request, &response).ok());
+}
+
 TEST_F(DaemonTest, ValidateOnlyChangesNothing) {
   Start();
   v1::CreateJobRequest request = MakeRequest({});

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <chrono>
 #include <filesystem>
 #include <thread>
 
@@ -49,6 +50,20 @@ absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec, const std::string& 
   return planned;
 }
 
+// As many documents as examples are asked for. With the label "endless" it goes on until nobody
+// waits any more.
+absl::StatusOr<v1::InspectDataResponse> FakeInspect(const v1::InspectDataRequest& request,
+                                                    const std::string& token_cache_directory,
+                                                    const std::function<bool()>& abandoned) {
+  while (request.spec().labels().contains("endless") && !abandoned()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  v1::InspectDataResponse response;
+  response.set_documents(request.examples());
+  response.add_setup(token_cache_directory);
+  return response;
+}
+
 EngineHooks FakeHooks() {
   EngineHooks hooks;
   hooks.make_devices = []() -> std::shared_ptr<DeviceRegistry> {
@@ -58,6 +73,10 @@ EngineHooks FakeHooks() {
   hooks.make_planner = [](const std::vector<std::string>&,
                           std::shared_ptr<const DeviceRegistry>) -> SpecPlanner {
     return FakePlan;
+  };
+  hooks.make_inspector = [](const std::vector<std::string>&,
+                            std::shared_ptr<const DeviceRegistry>) -> DataInspector {
+    return FakeInspect;
   };
   hooks.make_output_checker = [](const std::vector<std::string>&) -> OutputChecker {
     return [](const std::string& path, const std::string&) { return path; };

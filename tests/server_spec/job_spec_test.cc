@@ -80,7 +80,8 @@ TEST_F(JobSpecTest, FillsEveryDefault) {
   ASSERT_TRUE(resolved.ok()) << resolved.status();
   const v1::JobSpec& spec = resolved->spec;
   EXPECT_EQ(spec.data().text_documents(), v1::TEXT_DOCUMENTS_WHOLE_FILE);
-  EXPECT_EQ(spec.data().tokenizer().kind(), v1::TOKENIZER_KIND_BYTES);
+  EXPECT_EQ(spec.data().tokenizer().kind(), v1::TOKENIZER_KIND_MODEL);
+  EXPECT_EQ(spec.type(), v1::JOB_TYPE_PRETRAIN);
   EXPECT_EQ(spec.data().packing(), v1::PACKING_PACKED);
   EXPECT_EQ(spec.data().on_bad_row(), v1::BAD_ROW_POLICY_REFUSE);
   EXPECT_EQ(spec.batch().micro_batch_tokens(), 128);
@@ -186,7 +187,6 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
       {"model.random", [](S& s) { s.mutable_model()->mutable_random(); }, "config_path"},
       {"model.random.config_json",
        [](S& s) { s.mutable_model()->mutable_random()->set_config_json(""); }, "nothing"},
-      {"data.format", [](S& s) { s.mutable_data()->clear_format(); }, "token_ids_jsonl"},
       {"data.format", [](S& s) { s.mutable_data()->set_format(v1::DataFormat(77)); }, "77"},
       {"data.paths", [](S& s) { s.mutable_data()->clear_paths(); }, "at least one"},
       {"data.paths[1]", [](S& s) { s.mutable_data()->add_paths("b.txt"); }, "absolute"},
@@ -256,7 +256,7 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
          s.mutable_evaluation()->set_validation_fraction(0.1);
          s.mutable_evaluation()->add_validation_paths(root_ + "/text.txt");
        },
-       "both"},
+       "more than one"},
       {"evaluation.validation_paths[0]",
        [](S& s) { s.mutable_evaluation()->add_validation_paths("/etc/passwd"); }, "/etc/passwd"},
       {"evaluation.every_steps", [](S& s) { s.mutable_evaluation()->set_every_steps(-1); }, "-1"},

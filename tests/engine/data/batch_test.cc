@@ -199,7 +199,6 @@ TEST_F(BatchStreamTest, AStepWithoutLabelsSaysSoBeforeItRuns) {
 }
 
 TEST_F(BatchStreamTest, DataSmallerThanABatchIsOneShortStep) {
-  const ByteTokenizer tokenizer;
   const std::string text = dir_.Write("text", "four");  // and the end of document: 5 tokens
   const std::vector<std::shared_ptr<const Dataset>> datasets = {
       Data({{1, 2, 3}}), Data({{1, 2, 3}, {4, 5}, {6, 7, 8, 9}}),

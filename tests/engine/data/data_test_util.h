@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/base/status.h"
+#include "engine/data/example_encoder.h"
 #include "engine/data/source.h"
 #include "engine/data/token_cache.h"
 #include "engine/tokenizer/tokenizer.h"
@@ -74,8 +75,8 @@ class Collector final : public DocumentSink {
     open_ = {};
     return absl::OkStatus();
   }
-  absl::Status Skip(const SkippedRow& row) override {
-    skipped.push_back(row);
+  absl::Status Note(const SourceNote& note) override {
+    notes.push_back(note);
     return absl::OkStatus();
   }
 
@@ -86,7 +87,7 @@ class Collector final : public DocumentSink {
   }
 
   std::vector<CollectedDocument> documents;
-  std::vector<SkippedRow> skipped;
+  std::vector<SourceNote> notes;
 
  private:
   CollectedDocument open_;
@@ -106,12 +107,18 @@ inline DataSource JsonlSource(std::vector<std::string> paths) {
   return {.format = DataFormat::kTokenIdsJsonl, .paths = std::move(paths)};
 }
 
+// What examples become with the bytes as ids and no chat template.
+inline const ExampleEncoder& ByteEncoder() {
+  static const ByteTokenizer tokenizer;
+  static const ExampleEncoder encoder = Must(ExampleEncoder::Create({.tokenizer = &tokenizer}));
+  return encoder;
+}
+
 // The cache of `source` in folder "cache" of `dir`.
 inline absl::StatusOr<std::shared_ptr<const TokenCache>> OpenIn(const TempDir& dir,
                                                                 const DataSource& source) {
-  static const ByteTokenizer tokenizer;
   return TokenCache::OpenOrBuild(
-      {.source = source, .tokenizer = &tokenizer, .directory = dir.path() + "/cache"});
+      {.source = source, .encoder = &ByteEncoder(), .directory = dir.path() + "/cache"});
 }
 
 inline std::shared_ptr<const TokenCache> CacheOfRows(

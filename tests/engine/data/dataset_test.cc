@@ -131,7 +131,7 @@ class OpenJobDataTest : public testing::Test {
   JobDataArgs Args(const std::string& rows) {
     return {.train = {{.source = JsonlSource({dir_.Write("train.jsonl", rows)})}},
             .embedding_rows = 100,
-            .tokenizer = &tokenizer_,
+            .encoder = &ByteEncoder(),
             .cache_directory = dir_.path() + "/cache"};
   }
   void ExpectRefused(const JobDataArgs& args, const std::string& message) {
@@ -141,7 +141,6 @@ class OpenJobDataTest : public testing::Test {
     EXPECT_THAT(std::string(status.message()), HasSubstr(message));
   }
   TempDir dir_;
-  ByteTokenizer tokenizer_;
 };
 
 TEST_F(OpenJobDataTest, EvaluationIsAbsentAFractionOrFilesOfItsOwn) {

@@ -46,15 +46,15 @@ TEST(DataReportTest, CountsAndNamesWhatHasNoEffect) {
   ASSERT_THAT(report.unlabelled, SizeIs(2));
   EXPECT_THAT(report.unlabelled[0].location, HasSubstr("rows.jsonl:2"));
   EXPECT_THAT(report.unlabelled[1].location, HasSubstr("rows.jsonl:4"));
-  EXPECT_EQ(report.skipped_rows, 1);
-  ASSERT_THAT(report.skipped, SizeIs(1));
+  EXPECT_EQ(report.Of(NoteKind::kBadRow).count, 1);
+  ASSERT_THAT(report.Of(NoteKind::kBadRow).listed, SizeIs(1));
 
   const std::string text = ToText(report);
   for (const char* part :
        {"4 documents, 11 tokens, 6 labels", "5 windows in 3 rows per epoch, 8.33% padding",
         "2 rows per step, 2 steps per epoch", "2 documents, 1 of them of one token",
-        "rows.jsonl:2: one token", "rows.jsonl:4: every label is -100", "skipped: 1 rows",
-        "rows.jsonl:3:1: found 'b'"}) {
+        "rows.jsonl:2: one token", "rows.jsonl:4: every label is -100",
+        "left out because they are broken: 1\n", "rows.jsonl:3:1: found 'b'"}) {
     EXPECT_THAT(text, HasSubstr(part));
   }
 }
@@ -63,7 +63,7 @@ TEST(DataReportTest, SaysNothingOfWhatIsNotThere) {
   TempDir dir;
   const std::string text = ToText(ReportOf(dir, "[1,2,3,4]\n", BadRowPolicy::kRefuse));
   EXPECT_THAT(text, HasSubstr("0.00% padding"));
-  EXPECT_THAT(text, Not(HasSubstr("skipped")));
+  EXPECT_THAT(text, Not(HasSubstr("left out")));
   EXPECT_THAT(text, Not(HasSubstr("without any label")));
 }
 

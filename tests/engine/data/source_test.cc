@@ -34,7 +34,7 @@ class SourceTest : public testing::Test {
  protected:
   absl::Status Read(const DataSource& source) {
     sink_ = Collector();
-    return ReadDocuments(source, tokenizer_, nullptr, sink_).status();
+    return ReadDocuments(source, {.encoder = &ByteEncoder()}, sink_).status();
   }
   absl::Status ReadJsonl(const std::string& content) {
     return Read(JsonlSource({dir_.Write("rows.jsonl", content)}));
@@ -52,7 +52,6 @@ class SourceTest : public testing::Test {
   }
 
   TempDir dir_;
-  ByteTokenizer tokenizer_;
   Collector sink_;
 };
 
@@ -69,7 +68,7 @@ TEST_F(SourceTest, SameRowsInEverySpellingOfALine) {
   for (const std::string& file : files) {
     ASSERT_TRUE(ReadJsonl(file).ok()) << file;
     EXPECT_EQ(sink_.Ids(), kIds) << file;
-    EXPECT_THAT(sink_.skipped, IsEmpty()) << file;
+    EXPECT_THAT(sink_.notes, IsEmpty()) << file;
   }
 }
 
@@ -78,8 +77,8 @@ TEST_F(SourceTest, NulLineIsReportedAndTheRowsAreKept) {
                      Join({kRows.begin() + 2, kRows.end()}, "\n");
   ASSERT_TRUE(ReadJsonl(file).ok());
   EXPECT_EQ(sink_.Ids(), kIds);
-  ASSERT_EQ(sink_.skipped.size(), 1u);
-  EXPECT_EQ(sink_.skipped[0].location.line, 3);
+  ASSERT_EQ(sink_.notes.size(), 1u);
+  EXPECT_EQ(sink_.notes[0].location.line, 3);
   EXPECT_EQ(sink_.documents[2].location.line, 4);
 }
 
@@ -137,11 +136,11 @@ TEST_F(SourceTest, SkippingReportsEveryBadRowAndUsesTheOthers) {
   DataSource source = JsonlSource({dir_.Write("rows.jsonl", Join(rows, "\n"))});
   source.on_bad_row = BadRowPolicy::kSkip;
   ASSERT_TRUE(Read(source).ok());
-  EXPECT_EQ(sink_.documents.size() + sink_.skipped.size(), rows.size());
-  ASSERT_EQ(sink_.skipped.size(), 2u);
-  EXPECT_EQ(sink_.skipped[0].location.line, 4);
-  EXPECT_EQ(sink_.skipped[0].column, 6);
-  EXPECT_EQ(sink_.skipped[1].location.line, 6);
+  EXPECT_EQ(sink_.documents.size() + sink_.notes.size(), rows.size());
+  ASSERT_EQ(sink_.notes.size(), 2u);
+  EXPECT_EQ(sink_.notes[0].location.line, 4);
+  EXPECT_EQ(sink_.notes[0].column, 6);
+  EXPECT_EQ(sink_.notes[1].location.line, 6);
 }
 
 TEST_F(SourceTest, SkippingHasACapOverAllFiles) {
@@ -184,18 +183,18 @@ TEST_F(SourceTest, FilesWithoutDocumentsAreReported) {
   for (const std::string& content : {std::string(), kBom}) {
     ASSERT_TRUE(ReadText(content, TextDocuments::kWholeFile).ok());
     EXPECT_THAT(sink_.documents, IsEmpty());
-    ASSERT_EQ(sink_.skipped.size(), 1u);
-    EXPECT_THAT(sink_.skipped[0].message, HasSubstr("no documents"));
+    ASSERT_EQ(sink_.notes.size(), 1u);
+    EXPECT_THAT(sink_.notes[0].text, HasSubstr("no documents"));
   }
   ASSERT_TRUE(ReadText(" \n\n", TextDocuments::kBlankLine).ok());
-  EXPECT_EQ(sink_.skipped.size(), 1u);
+  EXPECT_EQ(sink_.notes.size(), 1u);
   ASSERT_TRUE(ReadJsonl("\n").ok());
-  EXPECT_EQ(sink_.skipped.size(), 1u);
+  EXPECT_EQ(sink_.notes.size(), 1u);
 }
 
 TEST_F(SourceTest, HashesAreThoseOfTheBytes) {
   const DataSource source = JsonlSource({dir_.Write("a", kBom + "[1]\n"), dir_.Write("b", "[2]")});
-  const auto hashes = Must(ReadDocuments(source, tokenizer_, nullptr, sink_));
+  const auto hashes = Must(ReadDocuments(source, {.encoder = &ByteEncoder()}, sink_));
   EXPECT_EQ(hashes, Must(HashFiles(source.paths, nullptr)));
   EXPECT_NE(hashes[0], hashes[1]);
   const auto without_mark = Must(HashFiles({dir_.Write("c", "[1]\n")}, nullptr));
@@ -227,7 +226,7 @@ TEST_F(SourceTest, SourcesWithoutSenseAreRefused) {
 TEST_F(SourceTest, AProgressThatFailsEndsTheReading) {
   const DataSource source = JsonlSource({dir_.Write("a", "[1]\n")});
   const auto cancel = [](int64_t) { return absl::CancelledError("enough"); };
-  EXPECT_EQ(ReadDocuments(source, tokenizer_, cancel, sink_).status(),
+  EXPECT_EQ(ReadDocuments(source, {.encoder = &ByteEncoder(), .progress = cancel}, sink_).status(),
             absl::CancelledError("enough"));
 }
 
@@ -237,6 +236,11 @@ class RecordingTokenizer final : public Tokenizer {
   absl::Status Encode(std::string_view text, std::vector<int32_t>& ids) const override {
     pieces.emplace_back(text);
     ids.push_back(1);
+    return absl::OkStatus();
+  }
+  absl::Status EncodeWithSpans(std::string_view, const EncodeOptions&,
+                               Encoding& encoding) const override {
+    encoding = {.ids = {1}, .spans = {{0, 1}}};
     return absl::OkStatus();
   }
   int64_t vocab_size() const override { return 2; }
@@ -249,7 +253,8 @@ std::vector<std::string> PiecesOf(const TempDir& dir, const std::string& text) {
   RecordingTokenizer tokenizer;
   Collector sink;
   const DataSource source = {.format = DataFormat::kText, .paths = {dir.Write("long", text)}};
-  Must(ReadDocuments(source, tokenizer, nullptr, sink));
+  const ExampleEncoder encoder = Must(ExampleEncoder::Create({.tokenizer = &tokenizer}));
+  Must(ReadDocuments(source, {.encoder = &encoder}, sink));
   EXPECT_EQ(sink.documents.size(), 1u);
   std::string joined;
   for (const std::string& piece : tokenizer.pieces) {

@@ -86,11 +86,11 @@ TEST(TokenCacheTest, KeepsLocationsAndSkippedRows) {
     const auto cache = Must(OpenIn(dir, source));
     EXPECT_EQ(ToText(cache->Location(1), cache->source_paths()), source.paths[0] + ":3");
     EXPECT_EQ(ToText(cache->Location(2), cache->source_paths()), source.paths[1] + ":2");
-    EXPECT_EQ(cache->skipped_rows(), 1);
-    ASSERT_THAT(cache->skipped(), SizeIs(1));
-    EXPECT_EQ(cache->skipped()[0].location.line, 2);
-    EXPECT_EQ(cache->skipped()[0].column, 1);
-    EXPECT_THAT(cache->skipped()[0].message, HasSubstr("'b'"));
+    EXPECT_EQ(cache->NoteCount(NoteKind::kBadRow), 1);
+    ASSERT_THAT(cache->notes(), SizeIs(1));
+    EXPECT_EQ(cache->notes()[0].location.line, 2);
+    EXPECT_EQ(cache->notes()[0].column, 1);
+    EXPECT_THAT(cache->notes()[0].text, HasSubstr("'b'"));
   }
 }
 
@@ -102,8 +102,8 @@ TEST(TokenCacheTest, ListOfSkippedRowsIsCappedAndTheirNumberIsNot) {
   source.on_bad_row = BadRowPolicy::kSkip;
   source.max_bad_rows = 200;
   const auto cache = Must(OpenIn(dir, source));
-  EXPECT_EQ(cache->skipped_rows(), 150);
-  EXPECT_THAT(cache->skipped(), SizeIs(kMaxSkippedListed));
+  EXPECT_EQ(cache->NoteCount(NoteKind::kBadRow), 150);
+  EXPECT_THAT(cache->notes(), SizeIs(kMaxNotesListed));
 }
 
 // Rows whose masked tokens come late, early, and at the borders of words.
@@ -152,6 +152,14 @@ class ShiftedTokenizer final : public Tokenizer {
     for (const char c : text) ids.push_back((static_cast<unsigned char>(c) + 1) % 256);
     return absl::OkStatus();
   }
+  absl::Status EncodeWithSpans(std::string_view text, const EncodeOptions&,
+                               Encoding& encoding) const override {
+    encoding = {};
+    for (size_t i = 0; i < text.size(); ++i) {
+      encoding.spans.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i) + 1});
+    }
+    return Encode(text, encoding.ids);
+  }
   int64_t vocab_size() const override { return 257; }
   std::string fingerprint() const override { return "shifted"; }
   std::optional<int32_t> end_of_document() const override { return std::nullopt; }
@@ -159,11 +167,12 @@ class ShiftedTokenizer final : public Tokenizer {
 
 TEST(TokenCacheTest, KeyCoversTokenizerOptionsAndContentAndNothingElse) {
   TempDir dir;
-  const ByteTokenizer bytes;
-  const ShiftedTokenizer shifted;
-  const auto open = [&](const DataSource& source, const Tokenizer& tokenizer) {
+  const ExampleEncoder& bytes = ByteEncoder();
+  const ShiftedTokenizer shifted_tokenizer;
+  const ExampleEncoder shifted = Must(ExampleEncoder::Create({.tokenizer = &shifted_tokenizer}));
+  const auto open = [&](const DataSource& source, const ExampleEncoder& encoder) {
     return Must(TokenCache::OpenOrBuild(
-        {.source = source, .tokenizer = &tokenizer, .directory = dir.path() + "/cache"}));
+        {.source = source, .encoder = &encoder, .directory = dir.path() + "/cache"}));
   };
   const DataSource text = {.format = DataFormat::kText, .paths = {dir.Write("a", "ab\n\ncd")}};
   const auto first = open(text, bytes);
@@ -292,9 +301,8 @@ TEST(TokenCacheTest, IdsAreCheckedAgainstTheEmbeddingRows) {
 
 TEST(TokenCacheTest, ProgressRisesToOneAndCancelsWithoutATrace) {
   TempDir dir;
-  const ByteTokenizer tokenizer;
   TokenCache::OpenArgs args = {.source = {.paths = {dir.Write("text", std::string(5 << 20, 'a'))}},
-                               .tokenizer = &tokenizer,
+                               .encoder = &ByteEncoder(),
                                .directory = dir.path() + "/cache"};
   double last = 0;
   args.progress = [&](double fraction) {
@@ -320,7 +328,6 @@ TEST(TokenCacheTest, ProgressRisesToOneAndCancelsWithoutATrace) {
 
 // Other bytes of the same size, fewer bytes, and a file that never stops growing.
 TEST(TokenCacheTest, AFileThatChangesWhileItIsReadIsRefused) {
-  const ByteTokenizer tokenizer;
   using Change = std::function<void(const std::string& path)>;
   const std::vector<Change> changes = {
       [](const std::string& path) {
@@ -334,7 +341,7 @@ TEST(TokenCacheTest, AFileThatChangesWhileItIsReadIsRefused) {
     TempDir dir;
     const std::string path = dir.Write("text", std::string(3 << 20, 'a'));
     const absl::Status status = TokenCache::OpenOrBuild({.source = {.paths = {path}},
-                                                         .tokenizer = &tokenizer,
+                                                         .encoder = &ByteEncoder(),
                                                          .directory = dir.path() + "/cache",
                                                          .progress =
                                                              [&](double fraction) {
@@ -372,10 +379,9 @@ void BuildAndKill(const TempDir& dir, const DataSource& source, double fraction,
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
-    const ByteTokenizer tokenizer;
     bool told = false;
     const auto built = TokenCache::OpenOrBuild({.source = source,
-                                                .tokenizer = &tokenizer,
+                                                .encoder = &ByteEncoder(),
                                                 .directory = dir.path() + "/cache",
                                                 .progress = [&](double done) {
                                                   if (done < fraction || told)

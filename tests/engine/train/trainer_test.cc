@@ -9,6 +9,7 @@
 
 #include "engine/base/thread_pool.h"
 #include "engine/data/dataset.h"
+#include "engine/data/example_encoder.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/random_init.h"
@@ -65,11 +66,13 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
   const auto model = OpenModelInput(config);
   ASSERT_TRUE(model.ok()) << model.status();
   const ByteTokenizer tokenizer;
+  const auto encoder = ExampleEncoder::Create({.tokenizer = &tokenizer});
+  ASSERT_TRUE(encoder.ok()) << encoder.status();
   const auto data = OpenJobData({.train = config.data.datasets,
                                  .held_out_fraction = 0.2,
                                  .seed = 1,
                                  .embedding_rows = model->spec.vocab_size,
-                                 .tokenizer = &tokenizer,
+                                 .encoder = &*encoder,
                                  .cache_directory = config.token_cache_directory});
   ASSERT_TRUE(data.ok()) << data.status();
   ThreadPool pool(1);
