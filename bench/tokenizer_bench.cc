@@ -36,6 +36,7 @@ absl::StatusOr<std::unique_ptr<ModelTokenizer>> Load(const std::string& director
   files.sentencepiece_model = ReadFile(directory + "/tokenizer.model");
   files.tokenizer_config = ReadFile(directory + "/tokenizer_config.json");
   files.special_tokens_map = ReadFile(directory + "/special_tokens_map.json");
+  files.added_tokens = ReadFile(directory + "/added_tokens.json");
   return ModelTokenizer::Create(files);
 }
 
