@@ -86,8 +86,6 @@ absl::StatusOr<AddedTokens> AddedTokens::Read(const ConfigFields& file, absl::st
     }
     PENSTOCK_RETURN_IF_ERROR(added.Add(ConfigFields(entry, absl::StrCat(where, ".")), vocabulary));
   }
-  std::sort(added.tokens_.begin(), added.tokens_.end(),
-            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   PENSTOCK_RETURN_IF_ERROR(added.BuildTries(normalizers, absl::StrCat(file.where(), key)));
   return added;
 }
@@ -108,13 +106,27 @@ absl::Status AddedTokens::Add(const ConfigFields& entry, const Vocabulary& vocab
                            "; correct the file, or export the tokenizer again"));
   }
   if (!known) ++next_id_;
-  ids_.emplace(token.content, token.id);
-  if (token.special) special_.emplace(token.content, true);
-  tokens_.push_back(std::move(token));
+  Insert(std::move(token));
   return absl::OkStatus();
 }
 
+void AddedTokens::Insert(AddedToken token) {
+  ids_.emplace(token.content, token.id);
+  if (token.special) special_.emplace(token.content, true);
+  tokens_.push_back(std::move(token));
+}
+
+absl::StatusOr<AddedTokens> AddedTokens::Create(std::vector<AddedToken> tokens,
+                                                const std::string& where) {
+  AddedTokens added;
+  for (AddedToken& token : tokens) added.Insert(std::move(token));
+  PENSTOCK_RETURN_IF_ERROR(added.BuildTries({}, where));
+  return added;
+}
+
 absl::Status AddedTokens::BuildTries(const Normalizers& normalizers, const std::string& where) {
+  std::sort(tokens_.begin(), tokens_.end(),
+            [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const AddedToken& token = tokens_[i];
     index_of_id_.emplace(token.id, static_cast<int64_t>(i));

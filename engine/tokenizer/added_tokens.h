@@ -31,6 +31,11 @@ class AddedTokens {
                                           const Vocabulary& vocabulary,
                                           const Normalizers& normalizers);
 
+  // Of tokens that come from elsewhere. `where` is for messages. MODEL_INVALID if one is there
+  // twice.
+  static absl::StatusOr<AddedTokens> Create(std::vector<AddedToken> tokens,
+                                            const std::string& where);
+
   // Which tokens are looked for: those to be found in text as it is, or in normalized text.
   enum class Where : uint8_t { kOriginal, kNormalized };
 
@@ -56,6 +61,7 @@ class AddedTokens {
   };
 
   absl::Status Add(const ConfigFields& entry, const Vocabulary& vocabulary);
+  void Insert(AddedToken token);
   absl::Status BuildTries(const Normalizers& normalizers, const std::string& where);
   bool Accept(std::string_view text, SpecialText special_text, size_t free_from,
               Match& match) const;

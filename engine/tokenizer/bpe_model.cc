@@ -1,11 +1,6 @@
-// Merging keeps the word as a linked list of symbols and the possible merges in a heap. A merge
-// makes at most two new candidates, so n symbols cost O(n log n), be they one word of 10 MB. An
-// entry of the heap may be out of date when it comes up; it is, unless the pair that now stands at
-// its place still merges to the token that the entry names.
 #include "engine/tokenizer/bpe_model.h"
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,10 +15,6 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kMaxMerges = size_t{1} << 24;
-
-uint64_t PairKey(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
 
 absl::StatusOr<std::string> OptionalString(const ConfigFields& fields, absl::string_view key) {
   if (fields.Find(key) == nullptr) return std::string();
@@ -64,7 +55,7 @@ absl::Status BpeModel::ReadMerges(const ConfigFields& model) {
     return model.Invalid("merges", absl::StrCat("has ", merges->size(), " entries; at most ",
                                                 kMaxMerges, " are taken"));
   }
-  rules_.reserve(merges->size());
+  merges_.Reserve(merges->size());
   const bool as_text = !merges->empty() && merges->front().is_string();
   uint32_t rank = 0;
   for (const json& merge : *merges) {
@@ -113,7 +104,7 @@ absl::Status BpeModel::AddMerge(const ConfigFields& model, uint32_t rank, std::s
   const std::optional<int32_t> merged_id = vocabulary_.Find(merged);
   if (!merged_id) return missing(merged);
   // Of a pair that is there twice, the later rank counts, as in the reference library.
-  rules_[PairKey(*left_id, *right_id)] = {rank, *merged_id};
+  merges_.Add(*left_id, *right_id, rank, *merged_id);
   return absl::OkStatus();
 }
 
@@ -145,30 +136,24 @@ void BpeModel::Encode(std::string_view word, BpeScratch& scratch,
       return;
     }
   }
-  scratch.symbols_.clear();
+  scratch.Clear();
   if (spelling_ == ByteSpelling::kRaw) {
     StartWithBytes(word, scratch);
   } else {
     StartWithCharacters(word, scratch);
   }
-  Merge(scratch);
-  for (const BpeScratch::Symbol& symbol : scratch.symbols_) {
-    if (symbol.bytes != 0) tokens.push_back({symbol.id, symbol.bytes});
-  }
+  merges_.Apply(scratch);
+  scratch.AppendTokens(tokens);
 }
 
 void BpeModel::StartWithBytes(std::string_view word, BpeScratch& scratch) const {
-  scratch.symbols_.reserve(word.size());
-  for (const char c : word) {
-    scratch.symbols_.push_back({spelled_bytes_[static_cast<unsigned char>(c)], 1});
-  }
+  for (const char c : word) scratch.Add(spelled_bytes_[static_cast<unsigned char>(c)], 1);
 }
 
 void BpeModel::StartWithCharacters(std::string_view word, BpeScratch& scratch) const {
-  std::vector<BpeScratch::Symbol>& symbols = scratch.symbols_;
   uint32_t unknown_bytes = 0;  // of an unknown token that is not written yet; 0: none
   const auto write_unknown = [&] {
-    if (unknown_bytes > 0) symbols.push_back({*unknown_, unknown_bytes});
+    if (unknown_bytes > 0) scratch.Add(*unknown_, unknown_bytes);
     unknown_bytes = 0;
   };
   const bool plain = continuing_prefix_.empty() && end_suffix_.empty();
@@ -186,13 +171,13 @@ void BpeModel::StartWithCharacters(std::string_view word, BpeScratch& scratch) c
     p += bytes;
     if (const std::optional<int32_t> id = vocabulary_.Find(character)) {
       write_unknown();
-      symbols.push_back({*id, bytes});
+      scratch.Add(*id, bytes);
       continue;
     }
     const auto fallback = [&](char c) { return fallback_bytes_[static_cast<unsigned char>(c)]; };
     if (byte_fallback_ &&
         std::all_of(character.begin(), character.end(), [&](char c) { return fallback(c) >= 0; })) {
-      for (const char c : character) symbols.push_back({fallback(c), 1});
+      for (const char c : character) scratch.Add(fallback(c), 1);
       continue;  // an unknown token before it is written later still, as in the reference library
     }
     if (!unknown_) continue;
@@ -200,52 +185,6 @@ void BpeModel::StartWithCharacters(std::string_view word, BpeScratch& scratch) c
     unknown_bytes += bytes;
   }
   write_unknown();
-}
-
-void BpeModel::Consider(BpeScratch& scratch, int32_t place) const {
-  const BpeScratch::Symbol& symbol = scratch.symbols_[static_cast<size_t>(place)];
-  if (symbol.next < 0) return;
-  const int32_t right = scratch.symbols_[static_cast<size_t>(symbol.next)].id;
-  const auto rule = rules_.find(PairKey(symbol.id, right));
-  if (rule == rules_.end()) return;
-  const uint64_t key = uint64_t{rule->second.rank} << 32 | static_cast<uint32_t>(place);
-  scratch.queue_.push_back({key, rule->second.merged});
-}
-
-void BpeModel::Merge(BpeScratch& scratch) const {
-  std::vector<BpeScratch::Symbol>& symbols = scratch.symbols_;
-  std::vector<BpeScratch::Candidate>& queue = scratch.queue_;
-  const auto count = static_cast<int32_t>(symbols.size());
-  for (int32_t i = 0; i < count; ++i) {
-    symbols[static_cast<size_t>(i)].previous = i - 1;
-    symbols[static_cast<size_t>(i)].next = i + 1 < count ? i + 1 : -1;
-  }
-  queue.clear();
-  for (int32_t i = 0; i < count; ++i) Consider(scratch, i);
-  std::make_heap(queue.begin(), queue.end(), std::greater<>());
-  const auto push = [&](int32_t place) {
-    const size_t before = queue.size();
-    Consider(scratch, place);
-    if (queue.size() > before) std::push_heap(queue.begin(), queue.end(), std::greater<>());
-  };
-  while (!queue.empty()) {
-    std::pop_heap(queue.begin(), queue.end(), std::greater<>());
-    const BpeScratch::Candidate best = queue.back();
-    queue.pop_back();
-    const auto place = static_cast<int32_t>(best.rank_and_place & 0xFFFFFFFF);
-    BpeScratch::Symbol& left = symbols[static_cast<size_t>(place)];
-    if (left.bytes == 0 || left.next < 0) continue;
-    BpeScratch::Symbol& right = symbols[static_cast<size_t>(left.next)];
-    const auto rule = rules_.find(PairKey(left.id, right.id));
-    if (rule == rules_.end() || rule->second.merged != best.merged) continue;
-    left.id = best.merged;
-    left.bytes += right.bytes;
-    left.next = right.next;
-    right.bytes = 0;
-    if (left.next >= 0) symbols[static_cast<size_t>(left.next)].previous = place;
-    if (left.previous >= 0) push(left.previous);
-    push(place);
-  }
 }
 
 }  // namespace penstock

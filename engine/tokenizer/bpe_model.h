@@ -9,40 +9,14 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/model/config_fields.h"
+#include "engine/tokenizer/bpe_merges.h"
 #include "engine/tokenizer/pre_tokenizer.h"
 #include "engine/tokenizer/vocabulary.h"
 
 namespace penstock {
-
-// The tokens of one word. A token stands for the next `bytes` bytes of the word.
-struct WordToken {
-  int32_t id = 0;
-  uint32_t bytes = 0;
-};
-
-// Memory that is used again from word to word.
-class BpeScratch {
- private:
-  friend class BpeModel;
-
-  struct Symbol {
-    int32_t id = 0;
-    uint32_t bytes = 0;  // 0: merged into another
-    int32_t previous = -1;
-    int32_t next = -1;
-  };
-  struct Candidate {
-    uint64_t rank_and_place = 0;
-    int32_t merged = 0;
-    bool operator>(const Candidate& other) const { return rank_and_place > other.rank_and_place; }
-  };
-  std::vector<Symbol> symbols_;
-  std::vector<Candidate> queue_;
-};
 
 class BpeModel {
  public:
@@ -61,11 +35,6 @@ class BpeModel {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  private:
-  struct Rule {
-    uint32_t rank = 0;
-    int32_t merged = 0;
-  };
-
   explicit BpeModel(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
   absl::Status ReadMerges(const ConfigFields& model);
@@ -76,11 +45,9 @@ class BpeModel {
   std::optional<int32_t> WholeWord(std::string_view word) const;
   void StartWithBytes(std::string_view word, BpeScratch& scratch) const;
   void StartWithCharacters(std::string_view word, BpeScratch& scratch) const;
-  void Merge(BpeScratch& scratch) const;
-  void Consider(BpeScratch& scratch, int32_t place) const;
 
   Vocabulary vocabulary_;
-  absl::flat_hash_map<uint64_t, Rule> rules_;  // by the two ids
+  BpeMerges merges_;
   ByteSpelling spelling_ = ByteSpelling::kSpelled;
   bool ignore_merges_ = false;
   bool byte_fallback_ = false;

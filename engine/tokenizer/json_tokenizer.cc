@@ -151,8 +151,7 @@ JsonTokenizer::JsonTokenizer(BpeModel model, Normalizers normalizers, AddedToken
 }
 
 absl::StatusOr<std::unique_ptr<ModelTokenizer>> JsonTokenizer::Create(const TokenizerFiles& files) {
-  const std::string name =
-      absl::StrCat(files.directory, files.directory.empty() ? "" : "/", "tokenizer.json");
+  const std::string name = NameOf(files, "tokenizer.json");
   PENSTOCK_ASSIGN_OR_RETURN(const json root, ParseStrictJson(files.tokenizer_json, name,
                                                              {.max_bytes = kMaxTokenizerFileBytes},
                                                              reason::kModelInvalid));

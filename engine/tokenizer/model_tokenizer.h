@@ -52,6 +52,7 @@ struct TokenizerFiles {
   std::string sentencepiece_model = {};  // used only without tokenizer_json
   std::string tokenizer_config = {};
   std::string special_tokens_map = {};
+  std::string added_tokens = {};  // used only with sentencepiece_model
 };
 
 // No larger file is read.

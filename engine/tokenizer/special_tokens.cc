@@ -16,18 +16,6 @@ using nlohmann::json;
 
 using FindToken = absl::FunctionRef<std::optional<int32_t>(std::string_view token)>;
 
-absl::StatusOr<json> ParseObject(const std::string& text, const std::string& where) {
-  if (text.empty()) return json::object();
-  PENSTOCK_ASSIGN_OR_RETURN(
-      json value,
-      ParseStrictJson(text, where, {.max_bytes = kMaxTokenizerFileBytes}, reason::kModelInvalid));
-  if (!value.is_object()) {
-    return Error(absl::StatusCode::kInvalidArgument, reason::kModelInvalid,
-                 absl::StrCat(where, " is ", ShortJson(value), "; an object is needed"));
-  }
-  return value;
-}
-
 // A token is written as its text, or as an object with the text under "content".
 absl::StatusOr<std::optional<std::string>> ReadContent(const ConfigFields& fields,
                                                        absl::string_view key) {
@@ -65,8 +53,10 @@ enum class Required : bool { kNo, kYes };
 
 absl::StatusOr<std::optional<NamedToken>> ReadNamed(const ConfigFields& config,
                                                     const ConfigFields& map, absl::string_view key,
-                                                    Required required, FindToken find) {
+                                                    Required required, FindToken find,
+                                                    const std::optional<NamedToken>& otherwise) {
   // A null in tokenizer_config.json is an answer; only a missing key leaves it to the other file.
+  if (!config.Contains(key) && !map.Contains(key)) return otherwise;
   const ConfigFields& fields = config.Contains(key) ? config : map;
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<std::string> content, ReadContent(fields, key));
   if (!content) return std::nullopt;
@@ -84,26 +74,42 @@ absl::StatusOr<std::optional<bool>> ReadOptionalBool(const ConfigFields& config,
 
 }  // namespace
 
-absl::StatusOr<SpecialTokenNames> ReadSpecialTokens(const TokenizerFiles& files, FindToken find) {
-  const auto name_of = [&](absl::string_view file) {
-    return absl::StrCat(files.directory, files.directory.empty() ? "" : "/", file);
-  };
-  const std::string config_name = name_of("tokenizer_config.json");
-  const std::string map_name = name_of("special_tokens_map.json");
+std::string NameOf(const TokenizerFiles& files, std::string_view file) {
+  return absl::StrCat(files.directory, files.directory.empty() ? "" : "/", std::string(file));
+}
+
+absl::StatusOr<json> ParseTokenizerObject(const std::string& text, const std::string& where) {
+  if (text.empty()) return json::object();
+  PENSTOCK_ASSIGN_OR_RETURN(
+      json value,
+      ParseStrictJson(text, where, {.max_bytes = kMaxTokenizerFileBytes}, reason::kModelInvalid));
+  if (!value.is_object()) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kModelInvalid,
+                 absl::StrCat(where, " is ", ShortJson(value), "; an object is needed"));
+  }
+  return value;
+}
+
+absl::StatusOr<SpecialTokenNames> ReadSpecialTokens(const TokenizerFiles& files, FindToken find,
+                                                    const SpecialTokenNames& otherwise) {
+  const std::string config_name = NameOf(files, "tokenizer_config.json");
+  const std::string map_name = NameOf(files, "special_tokens_map.json");
   PENSTOCK_ASSIGN_OR_RETURN(const json config_json,
-                            ParseObject(files.tokenizer_config, config_name));
-  PENSTOCK_ASSIGN_OR_RETURN(const json map_json, ParseObject(files.special_tokens_map, map_name));
+                            ParseTokenizerObject(files.tokenizer_config, config_name));
+  PENSTOCK_ASSIGN_OR_RETURN(const json map_json,
+                            ParseTokenizerObject(files.special_tokens_map, map_name));
   const ConfigFields config(config_json, absl::StrCat(config_name, ": "));
   const ConfigFields map(map_json, absl::StrCat(map_name, ": "));
   PENSTOCK_RETURN_IF_ERROR(CheckAddedTokens(config, find));
   SpecialTokenNames names;
-  const auto read = [&](absl::string_view key, Required required) {
-    return ReadNamed(config, map, key, required, find);
+  const auto read = [&](absl::string_view key, Required required,
+                        const std::optional<NamedToken>& otherwise) {
+    return ReadNamed(config, map, key, required, find, otherwise);
   };
-  PENSTOCK_ASSIGN_OR_RETURN(names.bos, read("bos_token", Required::kYes));
-  PENSTOCK_ASSIGN_OR_RETURN(names.eos, read("eos_token", Required::kYes));
-  PENSTOCK_ASSIGN_OR_RETURN(names.pad, read("pad_token", Required::kNo));
-  PENSTOCK_ASSIGN_OR_RETURN(names.unk, read("unk_token", Required::kNo));
+  PENSTOCK_ASSIGN_OR_RETURN(names.bos, read("bos_token", Required::kYes, otherwise.bos));
+  PENSTOCK_ASSIGN_OR_RETURN(names.eos, read("eos_token", Required::kYes, otherwise.eos));
+  PENSTOCK_ASSIGN_OR_RETURN(names.pad, read("pad_token", Required::kNo, otherwise.pad));
+  PENSTOCK_ASSIGN_OR_RETURN(names.unk, read("unk_token", Required::kNo, otherwise.unk));
   PENSTOCK_ASSIGN_OR_RETURN(names.add_bos_token, ReadOptionalBool(config, "add_bos_token"));
   PENSTOCK_ASSIGN_OR_RETURN(names.add_eos_token, ReadOptionalBool(config, "add_eos_token"));
   return names;

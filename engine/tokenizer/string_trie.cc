@@ -14,21 +14,17 @@ bool StringTrie::Insert(std::string_view text, int64_t value) {
   return values_.try_emplace(node, value).second;
 }
 
+std::optional<StringTrie::Found> StringTrie::LongestAt(std::string_view text, size_t at) const {
+  std::optional<Found> longest;
+  if (!first_[static_cast<unsigned char>(text[at])]) return longest;
+  ForEachAt(text, at, [&](const Found& found) { longest = found; });
+  return longest;
+}
+
 std::optional<StringTrie::Found> StringTrie::Search(std::string_view text, size_t from) const {
   if (empty()) return std::nullopt;
-  for (size_t begin = from; begin < text.size(); ++begin) {
-    if (!first_[static_cast<unsigned char>(text[begin])]) continue;
-    std::optional<Found> longest;
-    uint64_t node = 0;
-    for (size_t at = begin; at < text.size(); ++at) {
-      const auto child = children_.find(Edge(node, text[at]));
-      if (child == children_.end()) break;
-      node = child->second;
-      if (const auto value = values_.find(node); value != values_.end()) {
-        longest = Found{begin, at + 1, value->second};
-      }
-    }
-    if (longest) return longest;
+  for (size_t at = from; at < text.size(); ++at) {
+    if (const std::optional<Found> found = LongestAt(text, at)) return found;
   }
   return std::nullopt;
 }

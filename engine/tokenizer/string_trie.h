@@ -23,6 +23,24 @@ class StringTrie {
   // The first place at or after `from` where one of the strings stands.
   std::optional<Found> Search(std::string_view text, size_t from) const;
 
+  // The longest of the strings that stand at `at`.
+  std::optional<Found> LongestAt(std::string_view text, size_t at) const;
+
+  // Calls `on_found` with every string that stands at `at`, the shortest first.
+  template <typename OnFound>
+  void ForEachAt(std::string_view text, size_t at, OnFound on_found) const {
+    uint64_t node = 0;
+    for (size_t end = at; end < text.size();) {
+      const auto child = children_.find(Edge(node, text[end]));
+      if (child == children_.end()) return;
+      node = child->second;
+      ++end;
+      if (const auto value = values_.find(node); value != values_.end()) {
+        on_found(Found{at, end, value->second});
+      }
+    }
+  }
+
   bool empty() const { return values_.empty(); }
 
  private:

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "engine/tokenizer/bpe_model.h"
+#include "engine/tokenizer/bpe_merges.h"
 
 namespace penstock {
 

@@ -20,6 +20,7 @@ constexpr KnownFile kKnownFiles[] = {
     {"tokenizer.model", &TokenizerFiles::sentencepiece_model},
     {"tokenizer_config.json", &TokenizerFiles::tokenizer_config},
     {"special_tokens_map.json", &TokenizerFiles::special_tokens_map},
+    {"added_tokens.json", &TokenizerFiles::added_tokens},
 };
 
 }  // namespace

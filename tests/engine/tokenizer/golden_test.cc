@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
 #include "tests/engine/tokenizer/testing.h"
 
@@ -11,21 +12,26 @@ namespace penstock {
 namespace testing {
 namespace {
 
-std::filesystem::path GoldenFolder() {
+std::filesystem::path TestdataFolder() {
   const char* const testdata = std::getenv("PENSTOCK_TESTDATA");
-  return std::filesystem::path(testdata == nullptr ? "tests/testdata" : testdata) / "tokenizers";
+  return testdata == nullptr ? "tests/testdata" : testdata;
 }
 
 }  // namespace
 
+std::string ReadTestFile(const std::string& name) {
+  std::ifstream file(TestdataFolder() / name, std::ios::binary);
+  EXPECT_TRUE(file.is_open()) << name;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
 nlohmann::json ReadGolden(const std::string& name) {
-  std::ifstream file(GoldenFolder() / (name + ".json"));
-  return nlohmann::json::parse(file);
+  return nlohmann::json::parse(ReadTestFile("tokenizers/" + name + ".json"));
 }
 
 std::vector<std::string> GoldenNames() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(GoldenFolder())) {
+  for (const auto& entry : std::filesystem::directory_iterator(TestdataFolder() / "tokenizers")) {
     names.push_back(entry.path().stem());
   }
   std::sort(names.begin(), names.end());

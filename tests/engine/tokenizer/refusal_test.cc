@@ -139,7 +139,7 @@ TEST(TokenizerRefusalTest, FilesThatAreSomethingElse) {
   EXPECT_THAT(message("[]"), HasSubstr("an object is needed"));
   EXPECT_THAT(message("{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}}}"), HasSubstr("twice"));
   EXPECT_THAT(message(std::string(1000, '[')), HasSubstr("nested deeper"));
-  EXPECT_THAT(message(""), HasSubstr("no tokenizer.json"));
+  EXPECT_THAT(message(""), HasSubstr("neither tokenizer.json nor tokenizer.model"));
 }
 
 TEST(TokenizerRefusalTest, TextThatIsNotUtf8) {

@@ -1,4 +1,4 @@
-// What the tokenizer tests share: the tokenizers of tests/testdata/tokenizers.
+// What the tokenizer tests share: the tokenizers of tests/testdata.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,10 @@
 
 namespace penstock::testing {
 
-// The file NAME.json: see tests/reference/tokenizer_goldens.py.
+// The content of a file of tests/testdata.
+std::string ReadTestFile(const std::string& name);
+
+// The file tokenizers/NAME.json: see tests/reference/tokenizer_goldens.py.
 nlohmann::json ReadGolden(const std::string& name);
 
 // All names, sorted.

@@ -1,6 +1,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -15,10 +16,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string GoldenTokenizer() {
+std::string TestFile(const std::string& name) {
   const std::string folder = std::getenv("PENSTOCK_TESTDATA");
-  std::ifstream file(folder + "/tokenizers/qwen.json");
-  return nlohmann::json::parse(file)["tokenizer"].dump();
+  std::ifstream file(folder + "/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+std::string GoldenTokenizer() {
+  return nlohmann::json::parse(TestFile("tokenizers/qwen.json"))["tokenizer"].dump();
 }
 
 class TokenizerFilesTest : public ::testing::Test {
@@ -50,6 +55,16 @@ TEST_F(TokenizerFilesTest, ReadsADirectoryOrWhatWasReadOfIt) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ((*opened)->fingerprint(), (*read)->fingerprint());
   EXPECT_EQ((*opened)->end_of_document(), (*opened)->TokenToId("<|im_end|>"));
+}
+
+TEST_F(TokenizerFilesTest, ReadsASentencePieceModelWithItsAddedTokens) {
+  Write("tokenizer.model", TestFile("sentencepiece/llama.model"));
+  Write("added_tokens.json", R"({"<|im_end|>": 500})");
+  const auto opened = OpenTokenizer(directory_);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  std::vector<int32_t> ids;
+  ASSERT_TRUE((*opened)->Encode("the<|im_end|>", ids).ok());
+  EXPECT_EQ(ids, (std::vector<int32_t>{*(*opened)->TokenToId("▁the"), 500}));
 }
 
 TEST_F(TokenizerFilesTest, SaysWhatIsMissing) {
