@@ -1,6 +1,7 @@
 #include "engine/template/format_spec.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -54,12 +55,11 @@ std::string WithCommas(std::string digits) {
 absl::StatusOr<std::string> FormatInteger(const FormatSpec& spec, int64_t value, char type) {
   const uint64_t magnitude =
       value < 0 ? uint64_t{0} - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
-  const unsigned base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
-  std::string digits;
-  for (uint64_t rest = magnitude; rest > 0 || digits.empty(); rest /= base) {
-    digits.insert(digits.begin(),
-                  (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[rest % base]);
-  }
+  const int base = type == 'x' || type == 'X' ? 16 : type == 'o' ? 8 : type == 'b' ? 2 : 10;
+  char buffer[64];
+  const auto written = std::to_chars(buffer, buffer + sizeof(buffer), magnitude, base);
+  std::string digits(buffer, written.ptr);
+  if (type == 'X') digits = ToUpper(digits);
   if (spec.precision.has_value()) {
     digits.insert(0, Repeated("0", *spec.precision - static_cast<int64_t>(digits.size())));
   }
