@@ -34,7 +34,7 @@ class TestDirectory {
 
 // Plans any spec: label host_bytes (default 1 MiB); with label gpu for a GPU. Refuses display_name
 // "bad" with SPEC_INVALID.
-absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec);
+absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec, const std::string& machine);
 EngineHooks FakeHooks();
 
 using Labels = std::map<std::string, std::string>;

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/data/row_format.h"
+#include "nlohmann/json.hpp"
 
 namespace penstock {
 namespace {
