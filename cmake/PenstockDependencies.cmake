@@ -22,7 +22,10 @@ find_path(ONIGURUMA_INCLUDE_DIR oniguruma.h REQUIRED)
 find_library(ONIGURUMA_LIBRARY onig REQUIRED)
 add_library(penstock_oniguruma INTERFACE)
 target_include_directories(penstock_oniguruma SYSTEM INTERFACE ${ONIGURUMA_INCLUDE_DIR})
-target_link_libraries(penstock_oniguruma INTERFACE ${ONIGURUMA_LIBRARY})
+# Oniguruma exports regcomp and its kin with a meaning of its own. Whoever calls those is to get the C
+# library's, which therefore comes first in the order in which symbols are looked up.
+target_link_libraries(penstock_oniguruma INTERFACE
+  "-Wl,--push-state,--no-as-needed -l:libc.so.6 -Wl,--pop-state" ${ONIGURUMA_LIBRARY})
 find_path(UTF8PROC_INCLUDE_DIR utf8proc.h REQUIRED)
 find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
 add_library(penstock_utf8proc INTERFACE)
