@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
@@ -90,19 +91,24 @@ std::string AbsolutePath(const std::string& path) {
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& file,
                                         const std::vector<std::string>& settings) {
   v1::JobSpec spec;
-  std::error_code ignored;
-  const std::filesystem::path here = std::filesystem::current_path(ignored);
   if (file == "-") {
     PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadStandardInput());
     PENSTOCK_RETURN_IF_ERROR(ParseMessageText(text, "standard input", &spec));
   } else if (!file.empty()) {
     PENSTOCK_RETURN_IF_ERROR(ReadMessageFile(file, &spec));
-    MakePathsAbsolute((here / file).parent_path(), spec);
+    std::error_code ignored;
+    MakePathsAbsolute((std::filesystem::current_path(ignored) / file).parent_path(), spec);
   }
+  return ChangeJobSpec(std::move(spec), settings);
+}
+
+absl::StatusOr<v1::JobSpec> ChangeJobSpec(v1::JobSpec spec,
+                                          const std::vector<std::string>& settings) {
   for (const std::string& setting : settings) {
     PENSTOCK_RETURN_IF_ERROR(ApplySetting(setting, spec));
   }
-  MakePathsAbsolute(here, spec);
+  std::error_code ignored;
+  MakePathsAbsolute(std::filesystem::current_path(ignored), spec);
   return spec;
 }
 

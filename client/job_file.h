@@ -15,6 +15,10 @@ namespace penstock::client {
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& file,
                                         const std::vector<std::string>& settings);
 
+// The same, starting from a spec that the daemon gave.
+absl::StatusOr<v1::JobSpec> ChangeJobSpec(v1::JobSpec spec,
+                                          const std::vector<std::string>& settings);
+
 // `path` against the working directory.
 std::string AbsolutePath(const std::string& path);
 

@@ -47,6 +47,8 @@ int Main(int argc, char** argv) {
   AddLogs(app, context);
   AddMetrics(app, context);
   AddCancel(app, context);
+  AddResume(app, context);
+  AddFork(app, context);
   AddDelete(app, context);
   AddCheckpoints(app, context);
   AddCheckpoint(app, context);

@@ -140,6 +140,9 @@ struct TrainConfig {
   int64_t host_memory_bytes = 0;  // 0: ReadHostMemoryLimit()
   int32_t compute_threads = 0;    // 0: all cores this process may use
   DeviceConfig device = {};
+  // A checkpoint of another run, of the same model, to begin with: its weights, moments and
+  // counters. Whatever else differs is this run's from there on. Empty: from the model, at step 0.
+  std::string start_checkpoint = {};
   // Where the run keeps its things; set by the worker, not needed for planning.
   std::string checkpoint_directory;  // checkpoints are checkpoint_directory/{step}
   std::string token_cache_directory;
@@ -304,11 +307,11 @@ struct TrainSummary {
 };
 
 // Runs a job to its end in this process: data, weights, steps, evaluations, checkpoints, export.
-// Starts from the newest intact checkpoint in checkpoint_directory, and from step 0 if there is
-// none; from there on every bit is what it would have been without the interruption.
-// FailedPrecondition / CHECKPOINT_MISMATCH if that checkpoint is of another run. A checkpoint that
-// cannot be written fails the run only where its work would be lost: at the end, unless it was
-// exported, and after a wish to stop.
+// Starts from the newest intact checkpoint in checkpoint_directory, and from start_checkpoint or
+// step 0 if there is none; from there on every bit is what it would have been without the
+// interruption. FailedPrecondition / CHECKPOINT_MISMATCH if that checkpoint is of another run. A
+// checkpoint that cannot be written fails the run only where its work would be lost: at the end,
+// unless it was exported, and after a wish to stop.
 absl::StatusOr<TrainSummary> Train(const TrainConfig& config, TrainObserver& observer);
 
 struct ExportConfig {

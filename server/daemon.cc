@@ -108,8 +108,8 @@ struct Daemon::Parts {
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
   std::optional<WorkerManager> workers;
-  std::optional<JobManager> manager;
   std::optional<CheckpointManager> checkpoints;
+  std::optional<JobManager> manager;
   std::optional<WatchStreams> watches;
   std::optional<ServiceContext> context;
   std::optional<JobServiceImpl> job_service;
@@ -164,10 +164,10 @@ absl::Status Daemon::Parts::BuildJobs() {
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
+  checkpoints.emplace(directory, *table);
   manager.emplace(JobManagerOptions{.max_queued_jobs = options.max_queued_jobs,
                                     .host_memory_limit_source = options.host_memory_limit_source},
-                  directory, *table, *readers, *workers, *options.devices);
-  checkpoints.emplace(directory, *table);
+                  directory, *table, *readers, *checkpoints, *workers, *options.devices);
   watches.emplace(
       WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
       control, streams, *manager, hub, directory);

@@ -11,4 +11,7 @@ namespace penstock::client {
 absl::StatusOr<v1::ListCheckpointsResponse> ListAllCheckpoints(RpcClient& client,
                                                                const std::string& job);
 
+// A checkpoint's name as it is; of a job, its newest checkpoint. NotFound / CHECKPOINT_NOT_FOUND.
+absl::StatusOr<std::string> FindCheckpoint(RpcClient& client, const std::string& text);
+
 }  // namespace penstock::client

@@ -3,9 +3,12 @@
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "client/commands/checkpoint_list.h"
 #include "client/commands/commands.h"
 #include "client/job_text.h"
+#include "engine/base/status.h"
 
 namespace penstock::client {
 
@@ -24,6 +27,19 @@ absl::StatusOr<v1::ListCheckpointsResponse> ListAllCheckpoints(RpcClient& client
     if (page->next_page_token().empty()) return all;
     request.set_page_token(page->next_page_token());
   }
+}
+
+absl::StatusOr<std::string> FindCheckpoint(RpcClient& client, const std::string& text) {
+  const std::string name = JobName(text);
+  if (absl::StrContains(name, "/checkpoints/")) return name;
+  PENSTOCK_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse all,
+                            ListAllCheckpoints(client, name));
+  if (all.checkpoints().empty()) {
+    return Error(absl::StatusCode::kNotFound, reason::kCheckpointNotFound,
+                 absl::StrCat(name, ": has no checkpoint; one is written when the job ends, or ",
+                              "every checkpoints.every_steps steps"));
+  }
+  return all.checkpoints(all.checkpoints_size() - 1).name();
 }
 
 void AddCheckpoints(CLI::App& app, Context& context) {

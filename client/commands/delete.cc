@@ -28,7 +28,7 @@ void AddDelete(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("delete",
                                          "Delete an ended job with its logs, metrics and "
                                          "checkpoints, or one checkpoint; exports stay");
-  command->add_option("name", *text, "Id or name of the job, or {job}/checkpoints/{step}")
+  command->add_option("job", *text, "Id or name of the job, or {job}/checkpoints/{step}")
       ->required();
   OnConnected(*command, context, [&context, text](RpcClient& client) {
     const std::string name = JobName(*text);

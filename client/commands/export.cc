@@ -2,13 +2,11 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/commands/checkpoint_list.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow_job.h"
 #include "client/job_file.h"
-#include "engine/base/status.h"
 
 namespace penstock::client {
 namespace {
@@ -20,20 +18,6 @@ struct ExportOptions {
   bool follow = false;
   bool wait = false;
 };
-
-// A checkpoint's name as it is; of a job, its newest checkpoint.
-absl::StatusOr<std::string> FindCheckpoint(RpcClient& client, const std::string& text) {
-  const std::string name = JobName(text);
-  if (absl::StrContains(name, "/checkpoints/")) return name;
-  PENSTOCK_ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse all,
-                            ListAllCheckpoints(client, name));
-  if (all.checkpoints().empty()) {
-    return Error(absl::StatusCode::kNotFound, reason::kCheckpointNotFound,
-                 absl::StrCat(name, ": has no checkpoint; one is written when the job ends, or ",
-                              "every checkpoints.every_steps steps"));
-  }
-  return all.checkpoints(all.checkpoints_size() - 1).name();
-}
 
 ExitCode Export(const Context& context, const ExportOptions& options, RpcClient& client) {
   const absl::StatusOr<std::string> checkpoint = FindCheckpoint(client, options.checkpoint);

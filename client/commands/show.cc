@@ -26,7 +26,7 @@ void AddShow(CLI::App& app, Context& context) {
   auto name = std::make_shared<std::string>();
   CLI::App* command =
       app.add_subcommand("show", "Show one job: state, progress, plan, spec; or one checkpoint");
-  command->add_option("name", *name, "Id or name of the job, or {job}/checkpoints/{step}")
+  command->add_option("job", *name, "Id or name of the job, or {job}/checkpoints/{step}")
       ->required();
   OnConnected(*command, context, [&context, name](RpcClient& client) {
     if (absl::StrContains(*name, "/checkpoints/")) return ShowCheckpoint(context, *name, client);

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 constexpr char kHeld[] = ".held-";
 constexpr char kLeaving[] = ".leaving-";
 constexpr char kRemoved[] = ".removed-";
+constexpr char kSuperseded[] = ".superseded-";
 
 absl::Status IoFailure(const std::string& what, const std::string& path, int error) {
   return Error(absl::StatusCode::kUnavailable, reason::kIoError,
@@ -130,10 +131,11 @@ absl::Status ReleaseCheckpoint(const std::string& directory, int64_t step,
 }
 
 absl::StatusOr<std::optional<std::string>> TakeOutCheckpoint(const std::string& directory,
-                                                             int64_t step) {
+                                                             int64_t step, Leaving where) {
   const std::string path = CheckpointPath(directory, step);
   const std::string leaving = Beside(directory, kLeaving, step);
-  const std::string removed = Beside(directory, kRemoved, step);
+  const std::string out =
+      Beside(directory, where == Leaving::kRemoved ? kRemoved : kSuperseded, step);
   if (rename(path.c_str(), leaving.c_str()) != 0) {
     if (errno == ENOENT) return std::nullopt;
     return IoFailure("take out", path, errno);
@@ -145,10 +147,21 @@ absl::StatusOr<std::optional<std::string>> TakeOutCheckpoint(const std::string& 
     return std::nullopt;
   }
   std::error_code ignored;
-  fs::remove_all(removed, ignored);  // of an earlier one of this step, if it could not be deleted
-  if (rename(leaving.c_str(), removed.c_str()) != 0) return IoFailure("take out", path, errno);
+  fs::remove_all(out, ignored);  // of an earlier one of this step, if it could not be deleted
+  if (rename(leaving.c_str(), out.c_str()) != 0) return IoFailure("take out", path, errno);
   PENSTOCK_RETURN_IF_ERROR(SyncDirectory(directory));
-  return removed;
+  return out;
+}
+
+void DeleteSuperseded(const std::string& directory) {
+  const absl::StatusOr<std::vector<std::string>> names = NamesIn(directory);
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    std::error_code ignored;
+    if (absl::StartsWith(name, kSuperseded)) {
+      fs::remove_all(absl::StrCat(directory, "/", name), ignored);
+    }
+  }
 }
 
 void TidyCheckpointDirectory(const std::string& directory) {

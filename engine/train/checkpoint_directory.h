@@ -5,6 +5,7 @@
 //   .held-{step}-{holder}   an empty file: {step} must stay. The holder is "pin", or who reads it
 //   .leaving-{step}         complete, about to be removed
 //   .removed-{step}         being removed
+//   .superseded-{step}      of before the job went back to an older one
 //
 // Holding and removing need no lock. Who holds writes the note first and looks for the checkpoint
 // second; who removes renames the checkpoint first and looks for notes second: whichever comes
@@ -41,10 +42,14 @@ absl::Status HoldCheckpoint(const std::string& directory, int64_t step, const st
 absl::Status ReleaseCheckpoint(const std::string& directory, int64_t step,
                                const std::string& holder);
 
-// Renames a checkpoint so that it counts as one no more and gives the new path, whose files are the
-// caller's to delete; nothing if it is held, or was not there.
+// Where a checkpoint goes that counts as one no more: kRemoved, to be deleted by the caller, or by
+// TidyCheckpointDirectory(); kSuperseded, to be deleted by DeleteSuperseded().
+enum class Leaving : uint8_t { kRemoved, kSuperseded };
+// Renames it and gives the new path; nothing if it is held, or was not there.
 absl::StatusOr<std::optional<std::string>> TakeOutCheckpoint(const std::string& directory,
-                                                             int64_t step);
+                                                             int64_t step, Leaving leaving);
+// Best effort.
+void DeleteSuperseded(const std::string& directory);
 
 // Puts back what a process was about to take out when it was killed, and deletes what one was
 // deleting. Best effort: what stays is found by the next call. REQUIRES: nobody else takes

@@ -134,6 +134,7 @@ bool JobCheckpoints::ExportBegun() const {
 }
 
 void JobCheckpoints::Prune(std::optional<int64_t> best) {
+  DeleteSuperseded(directory_);
   const absl::StatusOr<CheckpointHolds> holds = ListCheckpointHolds(directory_);
   if (!holds.ok()) {
     events_.log(absl::StrCat("no checkpoint is removed: ", std::string(holds.status().message())));
@@ -146,7 +147,8 @@ void JobCheckpoints::Prune(std::optional<int64_t> best) {
 
 // What cannot be removed, or is held in this moment, is looked at again by the next Prune.
 void JobCheckpoints::Remove(int64_t step) {
-  const absl::StatusOr<std::optional<std::string>> out = TakeOutCheckpoint(directory_, step);
+  const absl::StatusOr<std::optional<std::string>> out =
+      TakeOutCheckpoint(directory_, step, Leaving::kRemoved);
   if (!out.ok()) {
     events_.log(absl::StrCat("cannot remove checkpoint ", PathOf(step), ": ",
                              std::string(out.status().message())));

@@ -2,7 +2,7 @@
 // retention rule says, finds the one to go on from.
 //
 //   .{step}.staging-*    being written; one left by a killed process is removed by the next Open
-//   .held-*, .leaving-*, .removed-*        checkpoint_directory.h
+//   .held-*, .leaving-*, .removed-*, .superseded-*     checkpoint_directory.h
 //   .export-begun        NoteExportBegun
 //   .unusable-{step}     set aside by LoadNewest: kept for people to look at
 #pragma once
@@ -52,8 +52,8 @@ class JobCheckpoints {
   absl::StatusOr<int64_t> Save(const HostStore& store, const ExportSource& source,
                                const CheckpointInfo& info, ThreadPool& pool,
                                ProgressFunction progress);
-  // Removes what need not stay. `best`: the step whose evaluation is the lowest, if that is to
-  // stay.
+  // Removes what need not stay, and what was superseded. REQUIRES: one was saved by now. `best`:
+  // the step whose evaluation is the lowest, if that is to stay.
   void Prune(std::optional<int64_t> best);
 
   // A note in the directory that the job has begun to export to a place where nothing was. Best

@@ -136,6 +136,16 @@ void ForEachDifference(const Facts& saved, const Facts& current, Difference diff
   }
 }
 
+std::vector<std::string> Changes(const Facts& saved, const Facts& current) {
+  std::vector<std::string> changes;
+  ForEachDifference(
+      saved, current,
+      [&](const std::string& name, const std::string& before, const std::string& now) {
+        changes.push_back(absl::StrCat(name, ": ", before, ", now ", now));
+      });
+  return changes;
+}
+
 }  // namespace
 
 RunFacts MakeRunFacts(const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan,
@@ -158,14 +168,12 @@ absl::Status CheckSameRun(const RunFacts& saved, const RunFacts& current, const 
   return status;
 }
 
+std::vector<std::string> IdentityChanges(const RunFacts& saved, const RunFacts& current) {
+  return Changes(saved.identity, current.identity);
+}
+
 std::vector<std::string> RoundingChanges(const RunFacts& saved, const RunFacts& current) {
-  std::vector<std::string> changes;
-  ForEachDifference(
-      saved.rounding, current.rounding,
-      [&](const std::string& name, const std::string& before, const std::string& now) {
-        changes.push_back(absl::StrCat(name, ": ", before, ", now ", now));
-      });
-  return changes;
+  return Changes(saved.rounding, current.rounding);
 }
 
 }  // namespace penstock

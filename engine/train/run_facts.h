@@ -22,7 +22,8 @@ RunFacts MakeRunFacts(const TrainConfig& config, const ModelInput& model, const 
 // is of another run, with both values.
 absl::Status CheckSameRun(const RunFacts& saved, const RunFacts& current, const std::string& path);
 
-// "batch.micro_batch_tokens: 512, now 256" of each fact that changes rounding.
+// "optimizer.learning_rate: 0.003, now 0.001" of each fact of identity, or of rounding.
+std::vector<std::string> IdentityChanges(const RunFacts& saved, const RunFacts& current);
 std::vector<std::string> RoundingChanges(const RunFacts& saved, const RunFacts& current);
 
 }  // namespace penstock

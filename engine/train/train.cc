@@ -152,14 +152,34 @@ class TrainRun {
       PENSTOCK_ASSIGN_OR_RETURN(
           const std::optional<CheckpointInfo> info,
           checkpoints_->LoadNewest(facts_, *store_, pool, ByteProgress(observer_, Phase::kImport)));
-      if (info) return Resume(*info);
+      if (info) return Resume(*info, checkpoints_->PathOf(info->step));
     }
     // A damaged checkpoint may have filled some of it.
     if (may_resume) PENSTOCK_RETURN_IF_ERROR(CreateStore());
-    return LoadWeights();
+    return config_.start_checkpoint.empty() ? LoadWeights() : StartFromOtherRun();
   }
 
-  absl::Status Resume(const CheckpointInfo& info) {
+  absl::Status StartFromOtherRun() {
+    const std::string& path = config_.start_checkpoint;
+    ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
+    PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
+                              OpenCheckpoint(path, Verification::kSizes));
+    if (!opened->has_moments()) {
+      return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
+                   absl::StrCat(path, " holds weights alone; export it and train from the export"));
+    }
+    PENSTOCK_RETURN_IF_ERROR(
+        LoadCheckpoint(*opened, *store_, pool, ByteProgress(observer_, Phase::kImport)));
+    for (const auto& changes : {IdentityChanges(opened->info().facts, facts_),
+                                RoundingChanges(opened->info().facts, facts_)}) {
+      for (const std::string& change : changes) observer_.OnLog("unlike the other run: " + change);
+    }
+    CheckpointInfo info = opened->info();
+    info.best.reset();  // what was best lies elsewhere
+    return Resume(info, path);
+  }
+
+  absl::Status Resume(const CheckpointInfo& info, const std::string& path) {
     first_step_ = info.step;
     steps_done_ = info.step;
     tokens_done_ = info.tokens;
@@ -168,10 +188,8 @@ class TrainRun {
     evaluation_loss_ = info.evaluation_loss;
     best_ = info.best;
     loss_ = info.loss.value_or(std::numeric_limits<double>::quiet_NaN());
-    observer_.OnResumed({.step = info.step,
-                         .tokens = info.tokens,
-                         .loss = info.loss,
-                         .directory = checkpoints_->PathOf(info.step)});
+    observer_.OnResumed(
+        {.step = info.step, .tokens = info.tokens, .loss = info.loss, .directory = path});
     return absl::OkStatus();
   }
 
@@ -190,6 +208,14 @@ class TrainRun {
     if (!trainer_->notice().empty()) observer_.OnLog(trainer_->notice());
     observer_.OnLog(ToText(MakeDataReport(trainer_->train_stream())));
     observer_.OnTotalSteps(trainer_->total_steps());
+    if (steps_done_ > 0 && !checkpoints_->any() && steps_done_ >= trainer_->total_steps()) {
+      return Error(absl::StatusCode::kFailedPrecondition, reason::kSpecInvalid,
+                   absl::StrCat(config_.start_checkpoint, " is of step ", steps_done_,
+                                " and the run has ", trainer_->total_steps(),
+                                " in all, so nothing is left to train; raise schedule.max_steps or "
+                                "epochs"),
+                   {{"field", "schedule"}});
+    }
     if (steps_done_ <= trainer_->total_steps()) return absl::OkStatus();
     return Error(
         absl::StatusCode::kDataLoss, reason::kCheckpointCorrupt,

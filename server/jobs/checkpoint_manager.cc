@@ -10,7 +10,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
-#include "engine/train/checkpoint_directory.h"
 #include "server/jobs/page_token.h"
 #include "server/jobs/request_replay.h"
 #include "server/store/job_state.h"
@@ -124,14 +123,19 @@ absl::StatusOr<v1::PinCheckpointResponse> CheckpointManager::Pin(
   return response;
 }
 
+absl::Status CheckpointManager::CheckNotHeld(const CheckpointHolds& holds,
+                                             const CheckpointName& name) {
+  if (IsPinned(holds, name.step)) return InUse(name, "is pinned", "unpin it first");
+  const auto held = holds.find(name.step);
+  if (held == holds.end()) return absl::OkStatus();
+  return InUse(name, absl::StrCat("is read by jobs/", *held->second.begin()),
+               "wait for the end of that job, or cancel it");
+}
+
 absl::Status CheckpointManager::CheckDeletable(const CheckpointName& name) {
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointHolds holds,
                             ListCheckpointHolds(directory_.Checkpoints(name.job)));
-  if (IsPinned(holds, name.step)) return InUse(name, "is pinned", "unpin it first");
-  if (const auto held = holds.find(name.step); held != holds.end()) {
-    return InUse(name, absl::StrCat("is read by jobs/", *held->second.begin()),
-                 "wait for the end of that job, or cancel it");
-  }
+  PENSTOCK_RETURN_IF_ERROR(CheckNotHeld(holds, name));
   if (table_.Find(name.job) == nullptr) return absl::OkStatus();
   PENSTOCK_ASSIGN_OR_RETURN(const auto newer,
                             table_.store().ListCheckpoints(name.job, name.step, /*limit=*/1));
@@ -153,13 +157,30 @@ absl::StatusOr<v1::DeleteCheckpointResponse> CheckpointManager::Delete(
   PENSTOCK_RETURN_IF_ERROR(CheckDeletable(name));
   const std::string directory = directory_.Checkpoints(name.job);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<std::string> out,
-                            TakeOutCheckpoint(directory, name.step));
+                            TakeOutCheckpoint(directory, name.step, Leaving::kRemoved));
   if (out) PENSTOCK_RETURN_IF_ERROR(directory_.DiscardPath(*out));
   v1::DeleteCheckpointResponse response;
   const auto record = MakeRecord(request, response);
   PENSTOCK_RETURN_IF_ERROR(table_.store().RemoveCheckpoint(
       name.job, checkpoint.attempt(), /*number=*/0, name.step, record ? &*record : nullptr));
   return response;
+}
+
+absl::Status CheckpointManager::SupersedeAfter(const CheckpointName& name) {
+  const std::string directory = directory_.Checkpoints(name.job);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const auto later, table_.store().ListCheckpoints(name.job, name.step, /*limit=*/INT64_MAX));
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointHolds holds, ListCheckpointHolds(directory));
+  for (const v1::Checkpoint& checkpoint : later) {
+    PENSTOCK_RETURN_IF_ERROR(CheckNotHeld(holds, {.job = name.job, .step = checkpoint.step()}));
+  }
+  for (const v1::Checkpoint& checkpoint : later) {
+    PENSTOCK_RETURN_IF_ERROR(
+        TakeOutCheckpoint(directory, checkpoint.step(), Leaving::kSuperseded).status());
+    PENSTOCK_RETURN_IF_ERROR(table_.store().RemoveCheckpoint(name.job, checkpoint.attempt(),
+                                                             /*number=*/0, checkpoint.step()));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointManager::Recover(const std::vector<std::string>& jobs) {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/train/checkpoint_directory.h"
 #include "penstock/v1/checkpoint_service.pb.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/request_checks.h"
@@ -27,6 +28,10 @@ class CheckpointManager {
   // The files then lie in the trash; emptying it is the caller's.
   absl::StatusOr<v1::DeleteCheckpointResponse> Delete(const v1::DeleteCheckpointRequest& request);
 
+  // Takes the checkpoints after `name` out of the way of a job that goes back to it.
+  // FailedPrecondition / CHECKPOINT_IN_USE, with all of them where they were, if one is held.
+  absl::Status SupersedeAfter(const CheckpointName& name);
+
   // Forgets checkpoints of `jobs` whose directory is gone: a crash came between the two halves of
   // Delete(). Once, at start.
   absl::Status Recover(const std::vector<std::string>& jobs);
@@ -34,6 +39,7 @@ class CheckpointManager {
  private:
   absl::StatusOr<v1::Checkpoint> Find(const CheckpointName& name);
   // FailedPrecondition / CHECKPOINT_IN_USE.
+  static absl::Status CheckNotHeld(const CheckpointHolds& holds, const CheckpointName& name);
   absl::Status CheckDeletable(const CheckpointName& name);
 
   const StateDirectory& directory_;

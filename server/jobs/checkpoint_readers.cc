@@ -14,9 +14,10 @@ std::string HolderName(const std::string& job) { return job.substr(job.rfind('/'
 }  // namespace
 
 std::optional<CheckpointName> CheckpointReadBy(const v1::Job& job) {
-  if (!job.has_export_()) return std::nullopt;
-  const absl::StatusOr<CheckpointName> name =
-      ParseCheckpointName(job.export_().checkpoint(), "spec.checkpoint");
+  const std::string& read =
+      job.has_export_() ? job.export_().checkpoint() : job.train().start_checkpoint();
+  if (read.empty()) return std::nullopt;
+  const absl::StatusOr<CheckpointName> name = ParseCheckpointName(read, "checkpoint");
   return name.ok() ? std::optional(*name) : std::nullopt;
 }
 

@@ -1,5 +1,5 @@
-// Jobs that read a checkpoint of another job: exports. While such a job has not ended, a note
-// beside the checkpoint keeps it from being removed, by whomever
+// Jobs that read a checkpoint of another job: exports, and jobs that start from one. While such a
+// job has not ended, a note beside the checkpoint keeps it from being removed, by whomever
 // (engine/train/checkpoint_directory.h). Belongs to the control thread.
 #pragma once
 

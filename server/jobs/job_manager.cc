@@ -6,8 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/jobs/page_token.h"
 #include "server/jobs/request_checks.h"
@@ -25,15 +27,32 @@ constexpr int64_t kWatchBatchBytes = 256 << 10;
 // An export streams tensors through bounded buffers.
 constexpr int64_t kExportHostBytes = int64_t{64} << 20;
 
+// What an ended job is when it waits again, to go on after `step`.
+v1::Job Requeued(v1::Job job, int64_t step) {
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.set_state_reason(v1::STATE_REASON_RESUME_REQUESTED);
+  job.set_state_message(absl::StrCat("goes on after step ", step));
+  job.clear_error();
+  job.clear_failure_class();
+  job.clear_last_log_lines();
+  job.clear_progress();
+  job.clear_end_time();
+  job.clear_artifacts();
+  job.clear_failed_devices();
+  job.clear_last_worker_death();
+  return job;
+}
+
 }  // namespace
 
 JobManager::JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-                       const CheckpointReaders& readers, WorkerManager& workers,
-                       DeviceRegistry& devices)
+                       const CheckpointReaders& readers, CheckpointManager& checkpoints,
+                       WorkerManager& workers, DeviceRegistry& devices)
     : options_(std::move(options)),
       directory_(directory),
       table_(table),
       readers_(readers),
+      checkpoints_(checkpoints),
       workers_(workers),
       devices_(devices) {}
 
@@ -123,7 +142,37 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
         absl::StrCat("jobs/", request.job_id(), " exists; choose another job_id or leave it empty"),
         {{"job", "jobs/" + request.job_id()}, {"field", "job_id"}});
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckStart(request.spec()));
   return std::nullopt;
+}
+
+absl::Status JobManager::CheckStart(const v1::JobSpec& spec) {
+  if (spec.start_checkpoint().empty()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
+                            ParseCheckpointName(spec.start_checkpoint(), "spec.start_checkpoint"));
+  return table_.store().GetCheckpoint(name.job, name.step).status();
+}
+
+void JobManager::AddStartWarnings(v1::Job& job) {
+  const std::optional<CheckpointName> start = CheckpointReadBy(job);
+  if (!start) return;
+  const absl::StatusOr<StoredJob> parent = table_.store().GetJob(start->job);
+  if (!parent.ok()) return;
+  v1::JobSpec before = parent->job.train(), now = job.train();
+  for (v1::JobSpec* spec : {&before, &now}) {
+    // Names and places, which decide nothing.
+    spec->clear_display_name();
+    spec->clear_labels();
+    spec->clear_output();
+    spec->clear_start_checkpoint();
+  }
+  std::string changes;
+  google::protobuf::util::MessageDifferencer differencer;
+  differencer.ReportDifferencesToString(&changes);
+  differencer.Compare(before, now);
+  for (const absl::string_view change : absl::StrSplit(changes, '\n', absl::SkipEmpty())) {
+    job.add_warnings(absl::StrCat("unlike ", start->job, ": ", change));
+  }
 }
 
 absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJobRequest& request,
@@ -141,14 +190,23 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   *job.mutable_train() = std::move(planned.spec);
   *job.mutable_plan() = std::move(planned.plan);
   for (std::string& warning : planned.warnings) job.add_warnings(std::move(warning));
+  AddStartWarnings(job);
   if (request.validate_only()) return response;
 
   // Whatever lies there is no job's: its row is gone.
   PENSTOCK_RETURN_IF_ERROR(directory_.Discard(job.name()));
   const auto record = MakeRecord(request, response);
-  PENSTOCK_RETURN_IF_ERROR(table_.Insert(job, record ? &*record : nullptr));
+  PENSTOCK_RETURN_IF_ERROR(InsertReader(job, record ? &*record : nullptr));
   workers_.Dispatch();
   return response;
+}
+
+// What the job reads is held before anybody knows of the job.
+absl::Status JobManager::InsertReader(const v1::Job& job, const RequestRecord* request) {
+  PENSTOCK_RETURN_IF_ERROR(readers_.Begin(job));
+  absl::Status inserted = table_.Insert(job, request);
+  if (!inserted.ok()) readers_.End(job);
+  return inserted;
 }
 
 absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> JobManager::ReplayExport(
@@ -173,11 +231,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
   job.mutable_plan()->set_host_peak_bytes(kExportHostBytes);
   PENSTOCK_RETURN_IF_ERROR(AdmitMemory(job.plan()));
   const auto record = MakeRecord(request, response);
-  PENSTOCK_RETURN_IF_ERROR(readers_.Begin(job));
-  if (absl::Status inserted = table_.Insert(job, record ? &*record : nullptr); !inserted.ok()) {
-    readers_.End(job);
-    return inserted;
-  }
+  PENSTOCK_RETURN_IF_ERROR(InsertReader(job, record ? &*record : nullptr));
   workers_.Dispatch();
   return response;
 }
@@ -215,6 +269,60 @@ absl::StatusOr<v1::CancelJobResponse> JobManager::Cancel(const v1::CancelJobRequ
   }
   PENSTOCK_RETURN_IF_ERROR(
       table_.Move(*table_.Find(request.name()), after, deaths, record ? &*record : nullptr));
+  workers_.Dispatch();
+  return response;
+}
+
+absl::StatusOr<int64_t> JobManager::ResumableStep(const v1::ResumeJobRequest& request) {
+  if (!request.checkpoint().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
+                              ParseCheckpointName(request.checkpoint(), "checkpoint"));
+    if (name.job != request.name()) {
+      return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+                   absl::StrCat("checkpoint: found ", request.checkpoint(), ", expected one of ",
+                                request.name(),
+                                "; a new job can start from another job's checkpoint "
+                                "(start_checkpoint)"),
+                   {{"field", "checkpoint"}});
+    }
+    PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
+    return name.step;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const auto all,
+                            table_.store().ListCheckpoints(request.name(), -1, INT64_MAX));
+  if (!all.empty()) return all.back().step();
+  return Error(absl::StatusCode::kNotFound, reason::kCheckpointNotFound,
+               absl::StrCat(request.name(), " has no checkpoint to go on from; submit it again"),
+               {{"job", request.name()}});
+}
+
+absl::StatusOr<v1::ResumeJobResponse> JobManager::Resume(const v1::ResumeJobRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::ResumeJobResponse>(table_.store(), request));
+  if (replay) return *replay;
+  PENSTOCK_RETURN_IF_ERROR(Admit());
+  PENSTOCK_ASSIGN_OR_RETURN(const StoredJob stored, table_.store().GetJob(request.name()));
+  const v1::JobState from = stored.job.state();
+  if (!stored.job.has_train() || !CanMove(from, v1::JOB_STATE_QUEUED) || !IsFinal(from)) {
+    return Error(
+        absl::StatusCode::kFailedPrecondition, reason::kJobStateConflict,
+        absl::StrCat(request.name(), stored.job.has_train() ? " is " : " is an export, and ",
+                     StateName(from),
+                     "; only a training job that FAILED or was CANCELLED can be resumed"),
+        {{"job", request.name()}, {"state", StateName(from)}});
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const int64_t step, ResumableStep(request));
+  v1::ResumeJobResponse response;
+  v1::Job& after = *response.mutable_job();
+  after = Requeued(stored.job, step);
+  PENSTOCK_RETURN_IF_ERROR(AdmitMemory(after.plan()));
+  PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(after.train().output().directory(), "output.directory"));
+  PENSTOCK_RETURN_IF_ERROR(checkpoints_.SupersedeAfter({.job = request.name(), .step = step}));
+  PENSTOCK_RETURN_IF_ERROR(readers_.Begin(after));
+  const auto record = MakeRecord(request, response);
+  if (absl::Status moved = table_.Reopen(from, after, record ? &*record : nullptr); !moved.ok()) {
+    readers_.End(after);
+    return moved;
+  }
   workers_.Dispatch();
   return response;
 }

@@ -18,6 +18,7 @@
 #include "penstock/v1/admin_service.pb.h"
 #include "penstock/v1/checkpoint_service.pb.h"
 #include "penstock/v1/job.pb.h"
+#include "server/jobs/checkpoint_manager.h"
 #include "server/jobs/checkpoint_readers.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/worker_manager.h"
@@ -59,7 +60,8 @@ struct WatchBatch {
 class JobManager {
  public:
   JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-             const CheckpointReaders& readers, WorkerManager& workers, DeviceRegistry& devices);
+             const CheckpointReaders& readers, CheckpointManager& checkpoints,
+             WorkerManager& workers, DeviceRegistry& devices);
 
   // The stored reply, or nothing if the job may be planned.
   absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
@@ -72,6 +74,7 @@ class JobManager {
   absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request,
                                                       const std::string& directory);
   absl::StatusOr<v1::CancelJobResponse> Cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::ResumeJobResponse> Resume(const v1::ResumeJobRequest& request);
   // The job's files then lie in the trash; emptying it is the caller's.
   absl::StatusOr<v1::DeleteJobResponse> Delete(const v1::DeleteJobRequest& request);
 
@@ -95,6 +98,13 @@ class JobManager {
   // No unfinished job will write to the same directory: the later one would lose its work.
   absl::Status CheckOutputFree(const std::string& directory, const std::string& field) const;
   absl::Status CheckNotInUse(const std::string& job);
+  // NotFound / CHECKPOINT_NOT_FOUND if spec.start_checkpoint is not there.
+  absl::Status CheckStart(const v1::JobSpec& spec);
+  // What differs from the job whose checkpoint the spec starts from, as warnings.
+  void AddStartWarnings(v1::Job& job);
+  // The step to go on from.
+  absl::StatusOr<int64_t> ResumableStep(const v1::ResumeJobRequest& request);
+  absl::Status InsertReader(const v1::Job& job, const RequestRecord* request);
   // jobs/{id} that has the device, or empty.
   std::string HolderOf(const std::string& device);
   std::string NewJobName();
@@ -104,6 +114,7 @@ class JobManager {
   const StateDirectory& directory_;
   JobTable& table_;
   const CheckpointReaders& readers_;
+  CheckpointManager& checkpoints_;
   WorkerManager& workers_;
   DeviceRegistry& devices_;
 };

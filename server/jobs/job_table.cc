@@ -71,6 +71,15 @@ absl::Status JobTable::Insert(const v1::Job& job, const RequestRecord* request) 
   return absl::OkStatus();
 }
 
+absl::Status JobTable::Reopen(v1::JobState from, const v1::Job& after,
+                              const RequestRecord* request) {
+  PENSTOCK_RETURN_IF_ERROR(store_.MoveJob(from, after, /*worker_deaths=*/0, request));
+  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(after.name()));
+  Add(std::move(stored));
+  hub_.Publish(after.name(), Topic::kEvents);
+  return absl::OkStatus();
+}
+
 absl::Status JobTable::Move(ActiveJob& job, v1::Job after, int32_t worker_deaths,
                             const RequestRecord* request) {
   PENSTOCK_RETURN_IF_ERROR(store_.MoveJob(job.state(), after, worker_deaths, request));

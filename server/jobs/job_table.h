@@ -82,6 +82,9 @@ class JobTable {
   absl::Status Move(ActiveJob& job, v1::Job after, int32_t worker_deaths,
                     const RequestRecord* request = nullptr);
 
+  // An ended job is unfinished again.
+  absl::Status Reopen(v1::JobState from, const v1::Job& after, const RequestRecord* request);
+
   JobStore& store() { return store_; }
   EventHub& hub() { return hub_; }
 

@@ -8,11 +8,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
-#include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "engine/engine.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/jobs/checkpoint_readers.h"
 #include "server/jobs/worker_lock.h"
 #include "server/rpc/grpc_status.h"
 #include "server/store/job_state.h"
@@ -168,16 +167,16 @@ absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::stri
   if (stored.has_train()) {
     *assignment.mutable_train() = stored.train();
   } else {
-    // jobs/{id}/checkpoints/{step}; checked when the export was made.
-    const std::vector<std::string> parts = absl::StrSplit(stored.export_().checkpoint(), '/');
-    PENSTOCK_CHECK(parts.size() == 4, stored.export_().checkpoint());
-    int64_t step = 0;
-    PENSTOCK_CHECK(absl::SimpleAtoi(parts[3], &step), stored.export_().checkpoint());
-    PENSTOCK_ASSIGN_OR_RETURN(
-        const v1::Checkpoint checkpoint,
-        table_.store().GetCheckpoint(absl::StrCat(parts[0], "/", parts[1]), step));
     *assignment.mutable_export_()->mutable_spec() = stored.export_();
-    assignment.mutable_export_()->set_checkpoint_directory(checkpoint.directory());
+  }
+  if (const std::optional<CheckpointName> read = CheckpointReadBy(stored)) {
+    PENSTOCK_ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
+                              table_.store().GetCheckpoint(read->job, read->step));
+    if (stored.has_train()) {
+      assignment.set_start_checkpoint_directory(checkpoint.directory());
+    } else {
+      assignment.mutable_export_()->set_checkpoint_directory(checkpoint.directory());
+    }
   }
   assignment.set_job_directory(directory_.Job(job.name()));
   assignment.set_token_cache_directory(directory_.TokenCache());

@@ -163,6 +163,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext*
       [this, request] { return services_.manager.Cancel(*request); });
 }
 
+grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
+                                                    const v1::ResumeJobRequest* request,
+                                                    v1::ResumeJobResponse* response) {
+  return Answer<v1::ResumeJobResponse>(
+      context, response, CheckNamed(request->name(), request->request_id()), services_.control,
+      [this, request] { return services_.manager.Resume(*request); });
+}
+
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
                                                     const v1::DeleteJobRequest* request,
                                                     v1::DeleteJobResponse* response) {

@@ -18,6 +18,9 @@ bool CanMove(v1::JobState from, v1::JobState to) {
              to == v1::JOB_STATE_SUCCEEDED || to == v1::JOB_STATE_FAILED;
     case v1::JOB_STATE_CANCELLING:
       return IsFinal(to);
+    case v1::JOB_STATE_FAILED:
+    case v1::JOB_STATE_CANCELLED:
+      return to == v1::JOB_STATE_QUEUED;
     default:
       return false;
   }

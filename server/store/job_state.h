@@ -9,6 +9,7 @@
 //     ├──► CANCELLED                      cancelled before it started
 //     └──► FAILED                         the daemon cannot run it (its files are gone)
 //   STARTING ──► SUCCEEDED | FAILED       ended before the first step (exports always)
+//   FAILED, CANCELLED ──► QUEUED          resumed by request
 #pragma once
 
 #include <string>

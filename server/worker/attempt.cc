@@ -63,6 +63,7 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   TrainConfig config = ToTrainConfig(assignment.train());
   config.checkpoint_directory = absl::StrCat(assignment.job_directory(), "/checkpoints");
   config.token_cache_directory = assignment.token_cache_directory();
+  config.start_checkpoint = assignment.start_checkpoint_directory();
   // What the daemon has reserved, not what the machine has: other jobs hold the rest.
   if (assignment.host_memory_bytes() > 0) config.host_memory_bytes = assignment.host_memory_bytes();
   if (config.device.backend == ComputeBackend::kCuda) {

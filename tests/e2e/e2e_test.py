@@ -500,15 +500,39 @@ class CommandLineTest(DaemonTest):
         listed = load_json(cli(self.daemon, "checkpoints", "by-hand", "-o", "json"))["checkpoints"]
         self.assertEqual([c["name"] for c in listed], [first] + saved[-2:], "the pinned and two")
         self.assertIn("Pinned:", cli(self.daemon, "show", first).stdout)
-        self.assertIn("asked for", cli(self.daemon, "checkpoint", "by-hand", "--no-wait").stdout)
         refused = cli(self.daemon, "delete", first, check=False)
         self.assertIn("CHECKPOINT_IN_USE", refused.stderr)
         self.assertEqual(cli(self.daemon, "unpin", first).stdout, f"{first} unpinned\n")
         self.assertEqual(cli(self.daemon, "delete", first).stdout, f"{first} deleted\n")
         self.assertEqual(cli(self.daemon, "show", first, check=False).returncode, 4)
+        self.assertIn("asked for", cli(self.daemon, "checkpoint", "by-hand", "--no-wait").stdout)
         cli(self.daemon, "cancel", "by-hand", "--wait")
         refused = cli(self.daemon, "checkpoint", "by-hand", check=False)
         self.assertIn("JOB_STATE_CONFLICT", refused.stderr)
+
+    def test_cancelled_job_is_resumed_and_forked(self):
+        whole, out = self.daemon.work / "whole", self.daemon.work / "out"
+        job = [EXAMPLE / "job.yaml", "--set", "schedule.max_steps=150", "--set",
+               "checkpoints.every_steps=10", "--set", "checkpoints.keep_last=20"]
+        cli(self.daemon, "submit", *job, "--wait", "--set", f"output.directory={whole}")
+        cli(self.daemon, "submit", *job, "--job-id", "stopped", "--set", f"output.directory={out}")
+        client = Client(self.daemon.target)
+        self.addCleanup(client.close)
+        client.wait_for_step("jobs/stopped", 31)
+        cli(self.daemon, "cancel", "stopped", "--wait")
+        self.assertFalse(out.exists())
+        cli(self.daemon, "resume", "stopped", "--checkpoint", "20", "--wait")
+        self.assertEqual((out / "model.safetensors").read_bytes(),
+                         (whole / "model.safetensors").read_bytes())
+        self.assertIn("goes on after step 20", cli(self.daemon, "logs", "stopped").stdout)
+        self.assertIn("JOB_STATE_CONFLICT", cli(self.daemon, "resume", "stopped", check=False).stderr)
+        fork = cli(self.daemon, "fork", "stopped/checkpoints/30", "--job-id", "forked", "--wait",
+                   "--set", "optimizer.learning_rate=1e-4", "--set", "schedule.max_steps=40")
+        self.assertEqual(fork.stdout, "jobs/forked\n")
+        self.assertIn("optimizer.learning_rate: 0.003 -> 0.0001", fork.stderr)
+        points = load_json(cli(self.daemon, "metrics", "forked", "-o", "json"))["points"]
+        self.assertEqual(min(int(p["step"]) for p in points), 31)
+        self.assertEqual(max(int(p["step"]) for p in points), 40)
 
     def test_life_of_a_job(self):
         out = self.daemon.work / "out"

@@ -62,6 +62,21 @@ class DaemonCheckpointsTest : public DaemonTest {
     request.set_parent(job);
     return Call(&Service::SaveCheckpoint, request, response);
   }
+  grpc::Status Resume(const std::string& job, const std::string& checkpoint,
+                      v1::ResumeJobResponse* response) {
+    v1::ResumeJobRequest request;
+    request.set_name(job);
+    request.set_checkpoint(checkpoint);
+    grpc::ClientContext context;
+    return client_->jobs->ResumeJob(&context, request, response);
+  }
+  void Cancel(const std::string& job) {
+    grpc::ClientContext context;
+    v1::CancelJobRequest request;
+    v1::CancelJobResponse response;
+    request.set_name(job);
+    EXPECT_TRUE(client_->jobs->CancelJob(&context, request, &response).ok());
+  }
   bool OnDisk(const std::string& name) {
     return fs::exists(absl::StrCat(directory_.state(), "/", name));
   }
@@ -117,11 +132,7 @@ TEST_F(DaemonCheckpointsTest, ARunningJobSavesWhenAskedAndKeepsItsNewest) {
   EXPECT_EQ(ErrorInfoOf(refused).reason(), reason::kCheckpointInUse);
   EXPECT_TRUE(Delete(absl::StrCat(job, "/checkpoints/", steps[0])).ok());
 
-  grpc::ClientContext context;
-  v1::CancelJobRequest cancel;
-  v1::CancelJobResponse cancelled;
-  cancel.set_name(job);
-  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  Cancel(job);
   client_->WaitForEnd(job);
   const grpc::Status ended = Save(job, &first);
   EXPECT_EQ(ErrorInfoOf(ended).reason(), reason::kJobStateConflict);
@@ -149,12 +160,73 @@ TEST_F(DaemonCheckpointsTest, WhatAnExportWaitsForIsKeptUntilItHasEnded) {
   EXPECT_EQ(ErrorInfoOf(refused).reason(), reason::kCheckpointInUse);
   EXPECT_THAT(refused.error_message(), HasSubstr(exporting));
   EXPECT_FALSE(List(job)[0].pinned());
-  grpc::ClientContext context;
-  v1::CancelJobRequest cancel;
-  v1::CancelJobResponse cancelled;
-  cancel.set_name(exporting);
-  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  Cancel(exporting);
   EXPECT_TRUE(Delete(job + "/checkpoints/1").ok());
+}
+
+TEST_F(DaemonCheckpointsTest, ACancelledJobIsResumedFromTheStepThatIsNamed) {
+  Start();
+  const std::string job =
+      client_->Submit({{"steps", "100000"}, {"step_ms", "5"}, {"checkpoint_every", "2"}});
+  const auto has_saved = [&](int64_t step) {
+    client_->WaitFor(job, [&](const v1::Job& now) { return now.progress().step() > step; });
+  };
+  has_saved(6);
+  v1::ResumeJobResponse response;
+  EXPECT_EQ(ErrorInfoOf(Resume(job, "", &response)).reason(), reason::kJobStateConflict);
+  Cancel(job);
+  client_->WaitForEnd(job);
+  const std::vector<int64_t> steps = Steps(job);
+  ASSERT_GE(steps.size(), 3u);
+  const auto name = [&](int64_t step) { return absl::StrCat(job, "/checkpoints/", step); };
+  EXPECT_EQ(ErrorInfoOf(Resume(job, name(3), &response)).reason(), reason::kCheckpointNotFound);
+  EXPECT_EQ(ErrorInfoOf(Resume(job, "jobs/other/checkpoints/2", &response)).reason(),
+            reason::kRequestInvalid);
+  ASSERT_TRUE(Pin(name(steps.back()), true).ok());
+  EXPECT_EQ(ErrorInfoOf(Resume(job, name(4), &response)).reason(), reason::kCheckpointInUse);
+  EXPECT_EQ(Steps(job), steps);
+  ASSERT_TRUE(Pin(name(steps.back()), false).ok());
+  const grpc::Status resumed = Resume(job, name(4), &response);
+  ASSERT_TRUE(resumed.ok()) << resumed.error_message();
+  EXPECT_EQ(response.job().state(), v1::JOB_STATE_QUEUED);
+  EXPECT_FALSE(response.job().has_end_time());
+  EXPECT_TRUE(OnDisk(name(4)));
+  EXPECT_TRUE(OnDisk(absl::StrCat(job, "/checkpoints/.superseded-", steps.back())));
+  client_->WaitForState(job, v1::JOB_STATE_RUNNING);
+  EXPECT_EQ(client_->Get(job).attempt(), 2);
+  Cancel(job);
+  client_->WaitForEnd(job);
+
+  const std::string short_job = client_->Submit({{"steps", "1"}});
+  client_->WaitForEnd(short_job);
+  EXPECT_EQ(ErrorInfoOf(Resume(short_job, "", &response)).reason(), reason::kJobStateConflict)
+      << "it has succeeded";
+  const std::string failed = client_->Submit({{"steps", "1"}, {"fail", "1"}});
+  client_->WaitForEnd(failed);
+  EXPECT_EQ(ErrorInfoOf(Resume(failed, "", &response)).reason(), reason::kCheckpointNotFound);
+}
+
+TEST_F(DaemonCheckpointsTest, AForkIsAJobThatReadsTheOthersCheckpointAndSaysWhatDiffers) {
+  Start();
+  const std::string parent = client_->Submit({{"steps", "2"}, {"checkpoint_every", "1"}});
+  client_->WaitForEnd(parent);
+  v1::CreateJobRequest request = MakeRequest({{"steps", "100000"}, {"step_ms", "5"}});
+  request.mutable_spec()->mutable_optimizer()->set_learning_rate(0.5);
+  request.mutable_spec()->set_start_checkpoint(parent + "/checkpoints/9");
+  v1::Job job;
+  EXPECT_EQ(ErrorInfoOf(client_->Create(request, &job)).reason(), reason::kCheckpointNotFound);
+  request.mutable_spec()->set_start_checkpoint("../2");
+  EXPECT_EQ(ErrorInfoOf(client_->Create(request, &job)).reason(), reason::kRequestInvalid);
+  request.mutable_spec()->set_start_checkpoint(parent + "/checkpoints/2");
+  const grpc::Status created = client_->Create(request, &job);
+  ASSERT_TRUE(created.ok()) << created.error_message();
+  EXPECT_THAT(job.warnings(), testing::Contains(HasSubstr("learning_rate: 0.5")));
+  EXPECT_THAT(job.warnings(), testing::Each(testing::Not(HasSubstr("labels"))));
+  EXPECT_EQ(ErrorInfoOf(Delete(parent + "/checkpoints/2")).reason(), reason::kCheckpointInUse);
+  EXPECT_TRUE(Delete(parent + "/checkpoints/1").ok());
+  Cancel(job.name());
+  client_->WaitForEnd(job.name());
+  EXPECT_TRUE(Delete(parent + "/checkpoints/2").ok());
 }
 
 TEST_F(DaemonCheckpointsTest, WhatACrashLeftHalfDeletedIsForgottenAndNotesOfTheEndedGo) {

@@ -48,17 +48,17 @@ TEST_F(CheckpointDirectoryTest, HeldOnesAreNotTakenOut) {
   ASSERT_TRUE(HoldCheckpoint(path_, 3, "job-1").ok());
   ASSERT_TRUE(HoldCheckpoint(path_, 3, "job-1").ok()) << "again";
   EXPECT_THAT(*ListCheckpointHolds(path_), ElementsAre(Pair(3, ElementsAre("job-1", "pin"))));
-  EXPECT_FALSE((*TakeOutCheckpoint(path_, 3)).has_value());
+  EXPECT_FALSE((*TakeOutCheckpoint(path_, 3, Leaving::kRemoved)).has_value());
   ASSERT_TRUE(ReleaseCheckpoint(path_, 3, kPinHolder).ok());
-  EXPECT_FALSE((*TakeOutCheckpoint(path_, 3)).has_value());
+  EXPECT_FALSE((*TakeOutCheckpoint(path_, 3, Leaving::kRemoved)).has_value());
   ASSERT_TRUE(ReleaseCheckpoint(path_, 3, "job-1").ok());
   ASSERT_TRUE(ReleaseCheckpoint(path_, 3, "job-1").ok()) << "fine if it is not held";
   EXPECT_TRUE(Exists("3/manifest.json"));
-  const auto out = TakeOutCheckpoint(path_, 3);
+  const auto out = TakeOutCheckpoint(path_, 3, Leaving::kRemoved);
   ASSERT_TRUE(out.ok() && out->has_value());
   EXPECT_TRUE(fs::exists(**out + "/manifest.json"));
   EXPECT_THAT(*ListCheckpointSteps(path_), IsEmpty());
-  EXPECT_FALSE((*TakeOutCheckpoint(path_, 3)).has_value()) << "gone";
+  EXPECT_FALSE((*TakeOutCheckpoint(path_, 3, Leaving::kRemoved)).has_value()) << "gone";
 }
 
 TEST_F(CheckpointDirectoryTest, WhatIsGoneCannotBeHeld) {
@@ -84,7 +84,7 @@ TEST_F(CheckpointDirectoryTest, AHoldThatWasGrantedIsKeptWhateverTheOrder) {
     if (step % 2 == 0) {
       while (!Exists(absl::StrCat(".held-", step, "-pin"))) std::this_thread::yield();
     }
-    const auto out = TakeOutCheckpoint(path_, step);
+    const auto out = TakeOutCheckpoint(path_, step, Leaving::kRemoved);
     holder.join();
     ASSERT_TRUE(out.ok()) << out.status();
     ASSERT_TRUE(hold.ok() || absl::IsNotFound(hold)) << hold;
@@ -95,6 +95,16 @@ TEST_F(CheckpointDirectoryTest, AHoldThatWasGrantedIsKeptWhateverTheOrder) {
   }
   EXPECT_GT(held, 0);
   EXPECT_GT(taken, 0);
+}
+
+TEST_F(CheckpointDirectoryTest, SupersededOnesStayUntilTheyAreDeleted) {
+  Make(3);
+  ASSERT_TRUE((*TakeOutCheckpoint(path_, 3, Leaving::kSuperseded)).has_value());
+  EXPECT_THAT(*ListCheckpointSteps(path_), IsEmpty());
+  TidyCheckpointDirectory(path_);
+  EXPECT_TRUE(Exists(".superseded-3/manifest.json"));
+  DeleteSuperseded(path_);
+  EXPECT_FALSE(Exists(".superseded-3"));
 }
 
 TEST_F(CheckpointDirectoryTest, TidyingPutsBackWhatWasNotYetDecidedAndDeletesTheRest) {

@@ -64,6 +64,8 @@ class CheckpointTest : public ::testing::Test {
     info_.updates_applied = 11;
     info_.nonfinite_streak = 2;
     info_.loss = 2.34375;
+    info_.evaluation_loss = 2.5;
+    info_.best = {.step = 10, .loss = 2.4375};
     info_.code_version = "0.1.0";
     info_.facts.identity = {{"job", "jobs/a \"quoted\""}, {"note", "\xff is no UTF-8"}};
   }
@@ -118,6 +120,10 @@ TEST_F(CheckpointTest, KeepsWeightsBitForBitAndWhereTheRunStood) {
   EXPECT_EQ(info.updates_applied, 11);
   EXPECT_EQ(info.nonfinite_streak, 2);
   EXPECT_EQ(info.loss, 2.34375);
+  EXPECT_EQ(info.evaluation_loss, 2.5);
+  ASSERT_TRUE(info.best.has_value());
+  EXPECT_EQ(info.best->step, 10);
+  EXPECT_EQ(info.best->loss, 2.4375);
   EXPECT_EQ(info.code_version, "0.1.0");
   EXPECT_EQ(info.facts.identity.at("job"), "jobs/a \"quoted\"");
   EXPECT_THAT(info.facts.identity.at("note"), HasSubstr("is no UTF-8"));
@@ -361,6 +367,10 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
   corrupt("/nonfinite_streak", -1);
   corrupt("/nonfinite_streak", 13);
   corrupt("/evaluation_due", 1);
+  corrupt("/evaluation_loss", "low");
+  corrupt("/best_evaluation", 1);
+  corrupt("/best_evaluation/step", 13);
+  corrupt("/best_evaluation/loss", nullptr);
   corrupt("/files", json::object());
   corrupt("/files", json::array());
   corrupt("/files/0", 1);
