@@ -17,11 +17,13 @@ using testing::IsEmpty;
 
 constexpr int64_t kGiB = int64_t{1} << 30;
 
-TEST(JobStateTest, EndedJobsNeverMoveAgain) {
+TEST(JobStateTest, AnEndedJobMovesOnlyWhenItIsResumed) {
   for (const auto from : {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED, v1::JOB_STATE_CANCELLED}) {
     EXPECT_TRUE(IsFinal(from));
-    for (int to = 0; to <= v1::JOB_STATE_CANCELLED; ++to) {
-      EXPECT_FALSE(CanMove(from, static_cast<v1::JobState>(to)));
+    for (int i = 0; i <= v1::JOB_STATE_CANCELLED; ++i) {
+      const auto to = static_cast<v1::JobState>(i);
+      const bool resumed = from != v1::JOB_STATE_SUCCEEDED && to == v1::JOB_STATE_QUEUED;
+      EXPECT_EQ(CanMove(from, to), resumed) << from << " " << to;
     }
   }
 }
