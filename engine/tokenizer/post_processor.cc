@@ -74,7 +74,7 @@ absl::StatusOr<PostProcessor> PostProcessor::Read(const ConfigFields& file,
     if (type == "ByteLevel" || type == "RobertaProcessing") {
       PENSTOCK_ASSIGN_OR_RETURN(const bool trims, fields.Bool("trim_offsets", true));
       PENSTOCK_ASSIGN_OR_RETURN(const bool prefix, fields.Bool("add_prefix_space", true));
-      if (trims) processor.steps_.push_back(TrimSpans{prefix});
+      if (trims) processor.steps_.emplace_back(TrimSpans{prefix});
     } else if (type != "TemplateProcessing" && type != "BertProcessing") {
       return UnknownComponent(component,
                               "ByteLevel, TemplateProcessing, BertProcessing, RobertaProcessing "
@@ -82,10 +82,10 @@ absl::StatusOr<PostProcessor> PostProcessor::Read(const ConfigFields& file,
     }
     if (type == "TemplateProcessing") {
       PENSTOCK_ASSIGN_OR_RETURN(Surround surround, ReadTemplate(fields));
-      processor.steps_.push_back(std::move(surround));
+      processor.steps_.emplace_back(std::move(surround));
     } else if (type != "ByteLevel") {
       PENSTOCK_ASSIGN_OR_RETURN(Surround surround, ReadClassification(fields));
-      processor.steps_.push_back(std::move(surround));
+      processor.steps_.emplace_back(std::move(surround));
     }
   }
   return processor;
