@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/model/strict_json.h"
@@ -31,7 +32,7 @@ absl::Status CheckModelType(const ConfigFields& model) {
 class JsonTokenizer::WorkerLease {
  public:
   explicit WorkerLease(const JsonTokenizer& tokenizer) : tokenizer_(tokenizer) {
-    absl::MutexLock lock(&tokenizer_.mutex_);
+    const std::lock_guard lock(tokenizer_.mutex_);
     auto& idle = tokenizer_.idle_workers_;
     if (idle.empty()) return;
     worker_ = std::move(idle.back());
@@ -39,7 +40,7 @@ class JsonTokenizer::WorkerLease {
   }
   ~WorkerLease() {
     if (worker_ == nullptr) return;
-    absl::MutexLock lock(&tokenizer_.mutex_);
+    const std::lock_guard lock(tokenizer_.mutex_);
     tokenizer_.idle_workers_.push_back(std::move(worker_));
   }
   WorkerLease(const WorkerLease&) = delete;
