@@ -13,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "engine/base/observed_chars.h"
 #include "engine/base/status.h"
 #include "engine/base/utf8.h"
 #include "nlohmann/json.hpp"
@@ -190,34 +191,10 @@ absl::StatusOr<MessageTree> ParseYaml(absl::string_view text, absl::string_view 
 struct JsonPosition {
   int64_t line = 1;
   char last = ' ';
-};
-
-class TrackingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  TrackingIterator(const char* at, JsonPosition* position) : at_(at), position_(position) {}
-  reference operator*() const { return *at_; }
-  TrackingIterator& operator++() {
-    position_->last = *at_++;
-    if (position_->last == '\n') ++position_->line;
-    return *this;
+  void Pass(char c) {
+    last = c;
+    if (c == '\n') ++line;
   }
-  TrackingIterator operator++(int) {
-    TrackingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const TrackingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const TrackingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  JsonPosition* position_;
 };
 
 class JsonReader : public nlohmann::json_sax<nlohmann::json> {
@@ -274,8 +251,8 @@ absl::StatusOr<MessageTree> ParseJson(absl::string_view text, absl::string_view 
   JsonPosition position;
   try {
     JsonReader reader(&position, builder);
-    nlohmann::json::sax_parse(TrackingIterator(text.data(), &position),
-                              TrackingIterator(text.data() + text.size(), &position), &reader);
+    nlohmann::json::sax_parse(ObservedChars(text.data(), &position),
+                              ObservedChars(text.data() + text.size(), &position), &reader);
   } catch (const Stop& stop) {
     return Refused(origin, stop.line, stop.what);
   } catch (const std::exception& error) {

@@ -1,7 +1,5 @@
 #include "engine/model/strict_json.h"
 
-#include <cstddef>
-#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/observed_chars.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 
@@ -110,39 +109,16 @@ class StrictBuilder : public Json::json_sax_t {
 };
 
 // Counts what the parser has read: its events carry no position.
-class CountingIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CountingIterator(const char* at, int64_t* offset) : at_(at), offset_(offset) {}
-  reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
-    ++at_;
-    ++*offset_;
-    return *this;
-  }
-  CountingIterator operator++(int) {
-    CountingIterator before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
-
- private:
-  const char* at_;
-  int64_t* offset_;
+struct ReadOffset {
+  int64_t bytes = 0;
+  void Pass(char) { ++bytes; }
 };
 
 template <typename Json>
 std::optional<JsonProblem> Parse(std::string_view text, const JsonLimits& limits, Json& value) {
-  int64_t offset = 0;
-  StrictBuilder<Json> builder(limits, &offset);
-  const CountingIterator begin(text.data(), &offset), end(text.data() + text.size(), &offset);
+  ReadOffset offset;
+  StrictBuilder<Json> builder(limits, &offset.bytes);
+  const ObservedChars begin(text.data(), &offset), end(text.data() + text.size(), &offset);
   if (!Json::sax_parse(begin, end, &builder)) return builder.problem();
   value = std::move(builder.root());
   return std::nullopt;
