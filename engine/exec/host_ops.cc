@@ -10,6 +10,7 @@ namespace penstock {
 absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block_id,
                          const StepUpdates& updates) {
   BlockStore& block = store.block(block_id);
+  if (updates.changes_weights()) store.updating = true;
   // The plane that the store does not have is empty: its data() may be null or not.
   return UpdateParameters(
       context, store.layout().blocks[Index(block_id)],

@@ -23,6 +23,7 @@ void StepUpdates::Decide(const StepDecision& decision, const OptimizerStep& opti
 }
 
 void StepUpdates::End(HostStore& store) {
+  store.updating = false;
   if (applying_ && applying_->decision.outcome == StepOutcome::kApplied) ++store.updates_applied;
 }
 

@@ -12,6 +12,7 @@
 // program's business (plan/step_program.h); this class adds no locks.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -78,6 +79,10 @@ class HostStore {
   // Number of optimizer updates applied so far: AdamW's t. Advanced by the trainer once per
   // applied (not skipped) step.
   int64_t updates_applied = 0;
+  // While an update goes through the blocks some are of one step and some of the next, and if the
+  // update fails that stays so. Set by whoever changes weights or moments, from any thread; reset
+  // when all are changed.
+  std::atomic<bool> updating = false;
 
  private:
   HostStore(const ModelLayout& layout, HostMemory memory, OptimizerState state,

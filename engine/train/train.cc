@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -63,8 +64,10 @@ class TrainRun {
     PENSTOCK_RETURN_IF_ERROR(OpenData());
     PENSTOCK_RETURN_IF_ERROR(FillStore());
     PENSTOCK_RETURN_IF_ERROR(CreateTrainer());
-    PENSTOCK_RETURN_IF_ERROR(Steps());
-    PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+    absl::Status trained = Steps();
+    if (trained.ok()) trained = SaveCheckpoint();
+    if (ReasonOf(trained) == reason::kDeviceFailed) SaveWhatTheStoreHolds();
+    PENSTOCK_RETURN_IF_ERROR(trained);
     if (summary_.end == TrainEnd::kFinished) PENSTOCK_RETURN_IF_ERROR(Export());
     if (summary_.output_directory.empty()) PENSTOCK_RETURN_IF_ERROR(save_error_);
     summary_.steps = steps_done_;
@@ -234,6 +237,7 @@ class TrainRun {
       }
       observer_.OnPhase(Phase::kTrain,
                         static_cast<double>(steps_done_) / static_cast<double>(total));
+      before_last_ = std::exchange(last_, InfoNow());
       PENSTOCK_ASSIGN_OR_RETURN(StepRecord record, trainer_->Step(steps_done_));
       ComparePrediction(record);
       steps_done_ = record.step;
@@ -314,36 +318,64 @@ class TrainRun {
     if (steps_done_ == 0 || checkpoints_->Has(steps_done_)) return absl::OkStatus();
     observer_.OnPhase(Phase::kCheckpoint, 0);
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
-    const absl::StatusOr<int64_t> bytes = WriteState();
-    save_error_ = bytes.status();
-    if (!save_error_.ok()) {
-      save_schedule_->Failed(Clock::now());
-      observer_.OnCheckpointFailed(steps_done_, save_error_);
-      return absl::OkStatus();
-    }
-    save_schedule_->Saved(Clock::now());
-    observer_.OnCheckpointSaved({.step = steps_done_,
-                                 .bytes = *bytes,
-                                 .loss = loss_,
-                                 .evaluation_loss = evaluation_loss_,
-                                 .directory = checkpoints_->PathOf(steps_done_)});
-    checkpoints_->Prune(config_.checkpoints.keep_best && best_ ? std::optional(best_->step)
-                                                               : std::nullopt);
+    const CheckpointInfo info = InfoNow();
+    ReportSave(info, Write(info));
     return absl::OkStatus();
   }
 
-  absl::StatusOr<int64_t> WriteState() {
+  void ReportSave(const CheckpointInfo& info, const absl::StatusOr<int64_t>& bytes) {
+    save_error_ = bytes.status();
+    if (!save_error_.ok()) {
+      save_schedule_->Failed(Clock::now());
+      observer_.OnCheckpointFailed(info.step, save_error_);
+      return;
+    }
+    save_schedule_->Saved(Clock::now());
+    observer_.OnCheckpointSaved(
+        {.step = info.step,
+         .bytes = *bytes,
+         .loss = info.loss.value_or(std::numeric_limits<double>::quiet_NaN()),
+         .evaluation_loss = info.evaluation_loss,
+         .directory = checkpoints_->PathOf(info.step)});
+    checkpoints_->Prune(config_.checkpoints.keep_best && best_ ? std::optional(best_->step)
+                                                               : std::nullopt);
+  }
+
+  // The device is lost, and with it whatever was only there. Masters and moments are in host
+  // memory: if they are of one step, the next attempt goes on from that one and not from the last
+  // checkpoint.
+  void SaveWhatTheStoreHolds() {
+    const std::optional<int64_t> step = trainer_->StepInStore();
+    if (!step) {
+      observer_.OnLog(
+          "the device failed with part of the state on it, or of an update done: there "
+          "is nothing to save beside the checkpoints there are");
+      return;
+    }
+    // Of the last step that was finished, or was to be when the device failed, and of those before.
+    for (CheckpointInfo info : {InfoNow(), last_, before_last_}) {
+      if (info.step != *step || info.step == 0 || checkpoints_->Has(info.step)) continue;
+      info.updates_applied = store_->updates_applied;
+      ReportSave(info, Write(info));
+      return;
+    }
+  }
+
+  CheckpointInfo InfoNow() const {
+    return {.step = steps_done_,
+            .tokens = tokens_done_,
+            .updates_applied = store_->updates_applied,
+            .nonfinite_streak = nonfinite_streak_,
+            .evaluation_due = evaluation_due_,
+            .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
+            .evaluation_loss = evaluation_loss_,
+            .best = best_,
+            .code_version = Version(),
+            .facts = facts_};
+  }
+
+  absl::StatusOr<int64_t> Write(const CheckpointInfo& info) {
     ThreadPool pool(plan_.threads);
-    const CheckpointInfo info{.step = steps_done_,
-                              .tokens = tokens_done_,
-                              .updates_applied = store_->updates_applied,
-                              .nonfinite_streak = nonfinite_streak_,
-                              .evaluation_due = evaluation_due_,
-                              .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
-                              .evaluation_loss = evaluation_loss_,
-                              .best = best_,
-                              .code_version = Version(),
-                              .facts = facts_};
     return checkpoints_->Save(
         *store_, model_.source, info, pool, [this](int64_t done, int64_t total) {
           observer_.OnPhase(Phase::kCheckpoint,
@@ -393,6 +425,7 @@ class TrainRun {
   double compared_seconds_ = 0;
   double loss_ = 0;
   RunFacts facts_;
+  CheckpointInfo last_, before_last_;  // where the run stood before this step, and before the last
   std::optional<JobCheckpoints> checkpoints_;
   std::optional<double> evaluation_loss_;  // after steps_done_; finite
   std::optional<BestEvaluation> best_;

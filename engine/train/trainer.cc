@@ -37,10 +37,14 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan, HostStore& store,
     std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> evaluation) {
-  std::unique_ptr<Trainer> trainer(new Trainer(config));
+  std::unique_ptr<Trainer> trainer(new Trainer(config, store));
   PENSTOCK_RETURN_IF_ERROR(trainer->CreateStreams(plan, std::move(train), std::move(evaluation)));
   PENSTOCK_ASSIGN_OR_RETURN(
       trainer->executor_, CreateExecutor(config.device.backend, model.spec, store, plan.executor));
+  if (plan.wrap_executor) trainer->executor_ = plan.wrap_executor(std::move(trainer->executor_));
+  for (const BlockPlacement& placement : plan.policy.placements) {
+    trainer->state_on_device_ |= placement.state;
+  }
   PENSTOCK_RETURN_IF_ERROR(trainer->PreparePrograms(model, plan));
   for (int64_t i = 0; i < plan.micro_batches; ++i) {
     trainer->buffers_.emplace_back(plan.rows_per_micro_batch, config.batch.sequence_length);
@@ -107,7 +111,16 @@ absl::Status Trainer::RunIfAny(const StepProgram& program) {
   return executor_->Run(program, {}, result);
 }
 
-absl::Status Trainer::SettleStore() { return RunIfAny(settle_store_); }
+absl::Status Trainer::SettleStore() {
+  PENSTOCK_RETURN_IF_ERROR(RunIfAny(settle_store_));
+  update_waits_ = false;
+  return absl::OkStatus();
+}
+
+std::optional<int64_t> Trainer::StepInStore() const {
+  if (state_on_device_ || store_.updating) return std::nullopt;
+  return steps_done_ - (update_waits_ ? 1 : 0);
+}
 
 absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
   const auto start = std::chrono::steady_clock::now();
@@ -128,7 +141,10 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
                                       .max_grad_norm = config_.optimizer.max_grad_norm}};
   const bool full = shape.micro_batches == full_program_.micro_batches;
   StepResult result;
-  PENSTOCK_RETURN_IF_ERROR(executor_->Run(full ? full_program_ : tail_program_, input, result));
+  const StepProgram& program = full ? full_program_ : tail_program_;
+  PENSTOCK_RETURN_IF_ERROR(executor_->Run(program, input, result));
+  steps_done_ = step + 1;
+  update_waits_ = program.updates == Updates::kPending;
 
   StepRecord record{.step = step + 1,
                     .epoch = shape.epoch,
@@ -158,6 +174,7 @@ absl::StatusOr<EvaluationRecord> Trainer::Evaluate(
     int64_t step, absl::FunctionRef<absl::Status(double fraction)> progress) {
   const auto start = std::chrono::steady_clock::now();
   PENSTOCK_RETURN_IF_ERROR(RunIfAny(settle_for_evaluation_));
+  update_waits_ = false;
   const int64_t micro_batches = evaluation_stream_->steps_per_epoch();
   double loss_sum = 0;
   int64_t labelled_tokens = 0, tokens = 0;

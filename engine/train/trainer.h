@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,6 +40,10 @@ class Trainer {
 
   // Brings the store to the state after the last step.
   absl::Status SettleStore();
+  // Of which step the store holds the state as it is, without asking the device for anything: the
+  // last that Step() finished, or the one before it if that one's update waits. Nothing if an
+  // update has been interrupted, or if the plan keeps state on the device.
+  std::optional<int64_t> StepInStore() const;
 
   // Mean loss over the labelled tokens of the evaluation data, in order, at most
   // config.evaluation.max_tokens of it (rounded up to a micro-batch). Changes nothing.
@@ -48,7 +53,7 @@ class Trainer {
       int64_t step, absl::FunctionRef<absl::Status(double fraction)> progress);
 
  private:
-  explicit Trainer(const TrainConfig& config) : config_(config) {}
+  Trainer(const TrainConfig& config, const HostStore& store) : config_(config), store_(store) {}
   absl::Status CreateStreams(const TrainingPlan& plan, std::shared_ptr<const Dataset> train,
                              std::shared_ptr<const Dataset> evaluation);
   absl::Status PreparePrograms(const ModelInput& model, const TrainingPlan& plan);
@@ -56,6 +61,7 @@ class Trainer {
   absl::Status RunIfAny(const StepProgram& program);
 
   const TrainConfig config_;
+  const HostStore& store_;
   std::unique_ptr<BatchStream> train_stream_;
   std::unique_ptr<BatchStream> evaluation_stream_;
   int64_t total_steps_ = 0;
@@ -65,8 +71,11 @@ class Trainer {
   StepProgram tail_program_;  // what the last step of an epoch has left; empty if nothing
   StepProgram evaluation_program_;
   StepProgram load_program_, settle_for_evaluation_, settle_store_;  // may have no ops
-  std::vector<MicroBatchBuffer> buffers_;                            // one a micro-batch of a step
-  std::vector<MicroBatchView> views_;                                // of buffers_
+  int64_t steps_done_ = 0;     // since the run's first, not this process's
+  bool update_waits_ = false;  // of the last of them
+  bool state_on_device_ = false;
+  std::vector<MicroBatchBuffer> buffers_;  // one a micro-batch of a step
+  std::vector<MicroBatchView> views_;      // of buffers_
 };
 
 }  // namespace penstock

@@ -2,6 +2,9 @@
 // model, used at submit and again by the worker, which allocates exactly this.
 #pragma once
 
+#include <functional>
+#include <memory>
+
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/exec/executor.h"
@@ -17,6 +20,8 @@ struct TrainingPlan {
   int threads = 0;
   ProgramShape shape;  // of a full step
   ExecutorOptions executor;
+  // What stands between the trainer and its executor; tests let it fail. Empty: nothing.
+  std::function<std::unique_ptr<Executor>(std::unique_ptr<Executor>)> wrap_executor = {};
   MemoryPlanSummary memory;
 };
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <thread>
 
@@ -16,6 +17,7 @@
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/engine.h"
+#include "engine/exec/executor.h"
 #include "engine/memory/host_store.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_directory.h"
@@ -476,6 +478,76 @@ TEST_F(ResumeTest, WhatAForkChangesIsSaidAndHolds) {
   const absl::Status other_model = Train(fork, observer).status();
   EXPECT_EQ(ReasonOf(other_model), reason::kCheckpointMismatch) << other_model;
   EXPECT_THAT(observer.steps, IsEmpty());
+}
+
+// An executor whose device is lost when it is to begin the step that is numbered so, from 1.
+class LosingExecutor : public Executor {
+ public:
+  LosingExecutor(std::unique_ptr<Executor> inner, int64_t at) : inner_(std::move(inner)), at_(at) {}
+
+  absl::Status Prepare(const StepProgram& program) override { return inner_->Prepare(program); }
+  absl::Status Run(const StepProgram& program, const StepInput& input,
+                   StepResult& result) override {
+    steps_ += program.updates != Updates::kNone && !input.micro_batches.empty();
+    if (steps_ < at_) return inner_->Run(program, input, result);
+    return Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed, "off the bus");
+  }
+  std::span<const OpTime> timeline() const override { return inner_->timeline(); }
+
+ private:
+  const std::unique_ptr<Executor> inner_;
+  const int64_t at_;
+  int64_t steps_ = 0;
+};
+
+TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig config = Config(run);
+    config.model = ModelFromConfig{UntiedModel().dump()};
+    config.evaluation.every_steps = 4;
+    return config;
+  };
+  const TrainConfig whole = config_of("whole");
+  const int64_t total = MustTrain(whole).total_steps;
+  std::vector<Policy> policies = DeferringAndPlacing();
+  policies.push_back({});
+  int64_t number = 0, saved = 0;
+  for (const Policy& policy : policies) {
+    const bool state_on_device =
+        std::any_of(policy.placements.begin(), policy.placements.end(),
+                    [](const BlockPlacement& placement) { return placement.state; });
+    const bool deferred = policy.update_time == UpdateTime::kNextStep;
+    for (int64_t at = 1; at <= total; ++at) {
+      SCOPED_TRACE(absl::StrCat("policy ", number, " lost in step ", at));
+      const TrainConfig config = config_of(absl::StrCat("run", number, "-", at));
+      const auto train = [&](int64_t lost_at, RecordingObserver& observer) {
+        return TrainWithPlan(
+                   config,
+                   [&](const ModelInput& model, TrainingPlan& plan) {
+                     UsePolicy(policy, model, plan);
+                     plan.wrap_executor = [=](std::unique_ptr<Executor> inner) {
+                       return std::make_unique<LosingExecutor>(std::move(inner), lost_at);
+                     };
+                   },
+                   observer)
+            .status();
+      };
+      RecordingObserver lost, rest;
+      EXPECT_EQ(ReasonOf(train(at, lost)), reason::kDeviceFailed);
+      // The update of the step before waits, unless an evaluation came after it.
+      const int64_t in_store = at - 1 - (deferred && (at - 1) % 4 != 0 ? 1 : 0);
+      if (state_on_device || in_store <= 0) {
+        EXPECT_THAT(lost.saved, IsEmpty());
+      } else {
+        EXPECT_THAT(lost.saved, ElementsAre(in_store));
+        ++saved;
+      }
+      EXPECT_TRUE(train(total + 1, rest).ok());
+      EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+    }
+    ++number;
+  }
+  EXPECT_GT(saved, total);
 }
 
 TEST_F(ResumeTest, CheckpointsThatCannotBeWrittenFailTheRunOnlyIfItsWorkWouldBeLost) {
