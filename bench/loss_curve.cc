@@ -86,11 +86,10 @@ struct Run {
 };
 
 absl::Status LoadModel(const CurveFlags& flags, const Policy& policy, Run& run) {
-  const bool host_sums =
-      HasHostSums(policy, run.model->spec().num_layers, flags.step.micro_batches);
-  PENSTOCK_ASSIGN_OR_RETURN(run.store,
-                            HostStore::Create(run.model->layout(), OptimizerState::kFloat32,
-                                              PlaneOf(policy.gradient_type, host_sums)));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      run.store,
+      HostStore::Create(run.model->layout(), OptimizerState::kFloat32,
+                        PlaneOf(policy, run.model->spec().num_layers, flags.step.micro_batches)));
   const int threads = static_cast<int>(flags.threads());
   ThreadPool pool(threads, PlacesForPool(threads));
   run.store->TouchPages(pool);

@@ -97,7 +97,7 @@ absl::StatusOr<Measured> RunSteps(const StepFlags& flags, const StepProgram& pro
                                       .beta2 = 0.95,
                                       .epsilon = 1e-8,
                                       .weight_decay = 0.1,
-                                      .max_grad_norm = 1}};
+                                      .max_grad_norm = flags.update == "backward" ? 0.0 : 1.0}};
   Measured measured;
   for (int64_t step = 0; step < flags.steps; ++step) {
     const Clock::time_point start = Clock::now();
@@ -141,8 +141,7 @@ struct Setup {
 };
 
 GradientPlane PlaneOfSetup(const StepFlags& flags, const Setup& setup) {
-  return PlaneOf(setup.policy.gradient_type,
-                 HasHostSums(setup.policy, setup.spec.num_layers, flags.micro_batches));
+  return PlaneOf(setup.policy, setup.spec.num_layers, flags.micro_batches);
 }
 
 absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const StepFlags& flags, const Setup& setup) {

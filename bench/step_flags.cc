@@ -82,8 +82,10 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
                                         {"input", SaveLevel::kInput}});
   const auto place = Choose<SavePlace>(
       "save_place", flags.save_place, {{"device", SavePlace::kDevice}, {"host", SavePlace::kHost}});
-  const auto update = Choose<UpdateTime>(
-      "update", flags.update, {{"next", UpdateTime::kNextStep}, {"end", UpdateTime::kEndOfStep}});
+  const auto update = Choose<UpdateTime>("update", flags.update,
+                                         {{"next", UpdateTime::kNextStep},
+                                          {"end", UpdateTime::kEndOfStep},
+                                          {"backward", UpdateTime::kWithBackward}});
   const auto type =
       Choose<GradientType>("gradients", flags.gradients,
                            {{"bf16", GradientType::kBfloat16}, {"fp32", GradientType::kFloat32}});

@@ -19,7 +19,7 @@ struct StepFlags {
 
   std::string save = "input";         // all, attention, input
   std::string save_place = "device";  // device, host
-  std::string update = "next";        // next: hidden under the next step's forward; end
+  std::string update = "next";        // next: hidden under the next step's forward; end; backward
   std::string gradients = "bf16";     // bf16, fp32
   int64_t round = 0;                  // micro-batches a round, 0: all
   int64_t extra = 0;                  // 1: one more in the first round

@@ -74,6 +74,8 @@ struct OptimizerConfig {
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0;
   double max_grad_norm = 1;  // 0: no clipping
+  // UpdateTime::kWithBackward, of a run that does not clip.
+  bool update_with_backward = false;
   int64_t max_nonfinite_steps = 10;
 };
 

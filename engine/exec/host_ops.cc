@@ -1,26 +1,64 @@
 #include "engine/exec/host_ops.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 #include "engine/plan/verify.h"
 
 namespace penstock {
 
-absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block_id,
-                         const StepUpdates& updates) {
+namespace {
+
+absl::Status Update(const cpu::Context& context, HostStore& store, BlockId block_id,
+                    const float* gradient, const bf16* gradient_bf16, const StepUpdates& updates) {
   BlockStore& block = store.block(block_id);
   if (updates.changes_weights()) store.updating = true;
+  return UpdateParameters(context, store.layout().blocks[Index(block_id)],
+                          {.hi = block.hi.data(),
+                           .lo = block.lo.data(),
+                           .m = block.m.data(),
+                           .v = block.v.data(),
+                           .gradient = gradient,
+                           .gradient_bf16 = gradient_bf16},
+                          store.updates_applied, updates);
+}
+
+}  // namespace
+
+absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block_id,
+                         const StepUpdates& updates) {
+  const BlockStore& block = store.block(block_id);
   // The plane that the store does not have is empty: its data() may be null or not.
-  return UpdateParameters(
-      context, store.layout().blocks[Index(block_id)],
-      {.hi = block.hi.data(),
-       .lo = block.lo.data(),
-       .m = block.m.data(),
-       .v = block.v.data(),
-       .gradient = block.gradient.empty() ? nullptr : block.gradient.data(),
-       .gradient_bf16 = block.gradient_bf16.empty() ? nullptr : block.gradient_bf16.data()},
-      store.updates_applied, updates);
+  return Update(context, store, block_id, block.gradient.empty() ? nullptr : block.gradient.data(),
+                block.gradient_bf16.empty() ? nullptr : block.gradient_bf16.data(), updates);
+}
+
+absl::Status UpdateBlockFrom(const cpu::Context& context, HostStore& store, BlockId block,
+                             const std::byte* gradients, GradientType type, double sum_of_squares,
+                             const StepUpdates& updates) {
+  if (updates.changes_weights() && !std::isfinite(sum_of_squares)) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kNonFinite,
+                 absl::StrCat("the gradient of block ", Index(block),
+                              " is not finite, and blocks above it have been updated already "
+                              "(optimizer.update_with_backward): go on from a checkpoint, with a "
+                              "lower learning rate or without that setting, which lets such "
+                              "steps be skipped"));
+  }
+  const bool rounded = type == GradientType::kBfloat16;
+  return Update(context, store, block,
+                rounded ? nullptr : reinterpret_cast<const float*>(gradients),
+                rounded ? reinterpret_cast<const bf16*>(gradients) : nullptr, updates);
+}
+
+absl::StatusOr<StepDecision> DecideBeforeNorm(double loss_sum, int64_t labelled_tokens,
+                                              const OptimizerStep& optimizer) {
+  if (optimizer.max_grad_norm == 0) {
+    return DecideStep(loss_sum, labelled_tokens, /*sum_of_squares=*/0, /*max_grad_norm=*/0);
+  }
+  return Error(absl::StatusCode::kInternal, reason::kInternal,
+               absl::StrCat("the program updates before the norm is known, and the step clips at ",
+                            optimizer.max_grad_norm));
 }
 
 absl::Status CheckLabelCount(int64_t counted, int64_t expected) {
@@ -49,7 +87,11 @@ absl::Status CheckProgram(const StepProgram& program, int64_t arena_bytes, int64
     return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
                  "the host store has no place for the sums that wait between rounds");
   }
-  if (program.updates == Updates::kNone || plane) return absl::OkStatus();
+  const bool needs_plane = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+    const auto* update = std::get_if<UpdateHost>(&op.body);
+    return update != nullptr && update->gradients == kNoBuffer;
+  });
+  if (!needs_plane || plane) return absl::OkStatus();
   return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
                "the host store has no gradient plane of the program's gradient type");
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "engine/base/status.h"
 #include "engine/exec/executor.h"
 #include "engine/exec/step_updates.h"
@@ -60,6 +61,16 @@ absl::Status UpdateParameters(Context& context, const BlockLayout& layout,
 // The same on the planes of the host store.
 absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block,
                          const StepUpdates& updates);
+
+// The same with gradients that pass through a buffer and whose sum of squares is given:
+// FailedPrecondition / NON_FINITE, before anything of the block changes, if that is not finite.
+absl::Status UpdateBlockFrom(const cpu::Context& context, HostStore& store, BlockId block,
+                             const std::byte* gradients, GradientType type, double sum_of_squares,
+                             const StepUpdates& updates);
+
+// DecideUnclipped's decision. Internal if the step clips.
+absl::StatusOr<StepDecision> DecideBeforeNorm(double loss_sum, int64_t labelled_tokens,
+                                              const OptimizerStep& optimizer);
 
 // Internal unless the loss counted as many labels as the loader.
 absl::Status CheckLabelCount(int64_t counted, int64_t expected);

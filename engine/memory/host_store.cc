@@ -28,6 +28,13 @@ std::span<T> Take(std::byte*& cursor, int64_t count) {
 
 }  // namespace
 
+GradientPlane PlaneOf(const Policy& policy, int64_t num_layers, int64_t micro_batches) {
+  if (policy.update_time == UpdateTime::kWithBackward) return GradientPlane::kNone;
+  if (policy.gradient_type == GradientType::kFloat32) return GradientPlane::kFloat32;
+  return HasHostSums(policy, num_layers, micro_batches) ? GradientPlane::kBfloat16OverSums
+                                                        : GradientPlane::kBfloat16;
+}
+
 int64_t HostStore::BytesNeeded(const ModelLayout& layout, OptimizerState state,
                                GradientPlane gradient) {
   int64_t bytes = 0;

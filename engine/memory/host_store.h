@@ -33,12 +33,9 @@ enum class GradientPlane : uint8_t {
   kBfloat16,
   kBfloat16OverSums,  // bf16 gradients lie where the f32 sums lay before they were complete
 };
-// The plane that takes gradients of a program's type and, if it has rounds whose sums wait on the
-// host, those sums.
-constexpr GradientPlane PlaneOf(GradientType type, bool host_sums) {
-  if (type == GradientType::kFloat32) return GradientPlane::kFloat32;
-  return host_sums ? GradientPlane::kBfloat16OverSums : GradientPlane::kBfloat16;
-}
+// The plane that takes the gradients of a policy's programs and, if they have rounds whose sums
+// wait on the host, those sums.
+GradientPlane PlaneOf(const Policy& policy, int64_t num_layers, int64_t micro_batches);
 // Inference-like uses (evaluating an export) need no optimizer state.
 enum class OptimizerState : uint8_t { kNone, kFloat32 };
 
@@ -51,6 +48,12 @@ struct BlockStore {
   std::span<float> gradient;
   std::span<bf16> gradient_bf16;
   std::span<float> sums;  // over `gradient` or `gradient_bf16`
+
+  // Of the gradient plane there is; null if there is none.
+  std::byte* gradient_bytes() const {
+    return gradient.empty() ? reinterpret_cast<std::byte*>(gradient_bf16.data())
+                            : reinterpret_cast<std::byte*>(gradient.data());
+  }
 };
 
 class HostStore {

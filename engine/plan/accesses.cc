@@ -103,7 +103,11 @@ class Collector {
 
   void operator()(const StoreGradients& op) {
     ReadGradients(op.block, op.gradients);
-    WriteHost(ResourceKind::kHostGradient, Index(op.block));
+    if (op.host == kNoBuffer) {
+      WriteHost(ResourceKind::kHostGradient, Index(op.block));
+    } else {
+      Write(op.host, CompleteGradients(program_, Index(op.block)));
+    }
   }
 
   // The place of the host gradients is that of the sums.
@@ -127,9 +131,19 @@ class Collector {
     WriteHost(ResourceKind::kClipScale, 0);
   }
 
+  void operator()(const DecideUnclipped&) {
+    Read(ResourceKind::kLoss, 0, {Meaning::kValue});
+    WriteHost(ResourceKind::kClipScale, 0);
+  }
+
   void operator()(const UpdateHost& op) {
     Read(ResourceKind::kClipScale, 0, {Meaning::kValue});
-    Read(ResourceKind::kHostGradient, Index(op.block), {Meaning::kValue});
+    if (op.gradients == kNoBuffer) {
+      Read(ResourceKind::kHostGradient, Index(op.block), {Meaning::kValue});
+    } else {
+      ReadGradients(op.block, op.gradients);
+      Read(ResourceKind::kNormPartial, Index(op.block), {Meaning::kValue});
+    }
     for (ResourceKind kind : {ResourceKind::kHostWeights, ResourceKind::kHostOptimizer}) {
       list_.push_back(
           {kind, Index(op.block), AccessMode::kUpdate, {Meaning::kValue}, {Meaning::kValue}});

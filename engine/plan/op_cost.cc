@@ -81,6 +81,7 @@ class Costs {
     return Size(op.block) * kFloat / machine_.copy_in_bytes;
   }
   double operator()(const ClipScale&) const { return 0; }
+  double operator()(const DecideUnclipped&) const { return 0; }
   double operator()(const UpdateHost& op) const {
     return Size(op.block) / machine_.adamw_parameters;
   }

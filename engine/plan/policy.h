@@ -40,9 +40,19 @@ struct BlockPlacement {
   bool state = false;      // weights, correction plane and moments: updated on the device
 };
 
-// When the optimizer runs. kNextStep hides the host's part under the next step's forward pass:
-// each block is updated before its weights are needed. The maths is the same.
-enum class UpdateTime : uint8_t { kEndOfStep, kNextStep };
+// When the optimizer runs. The maths is the same.
+enum class UpdateTime : uint8_t {
+  kEndOfStep,
+  // The host's part hides under the next step's forward pass: each block is updated before its
+  // weights are needed.
+  kNextStep,
+  // Each block as soon as its gradients are complete, under the rest of the backward pass. For
+  // steps that do not clip: the global norm comes too late. Gradients pass through the host in a
+  // few buffers, and the store needs no plane for them. One that is not finite ends the run, since
+  // other blocks have been updated. No block's state may be on the device, and no sums may wait on
+  // the host between rounds.
+  kWithBackward,
+};
 
 struct Policy {
   // Of every layer, unless `savings` has one entry a layer (layer 0 first).

@@ -261,6 +261,29 @@ BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batc
                       Arena::kHost);
 }
 
+// Layers take turns at two places. Head and embedding, which can be larger than both, come before
+// and after them: their place is the same memory.
+BufferId ProgramMemory::PassingGradients(BlockId block) {
+  const int64_t element = GradientBytesPerElement(policy_.gradient_type);
+  const auto place = [&](int64_t size) { return RoundUp(size * element, kBufferAlignment); };
+  const int64_t layer_place = place(layout_.max_decoder_block_size);
+  if (passing_gradients_ < 0) {
+    const int64_t ends = std::max(layout_.blocks.front().size, layout_.blocks.back().size);
+    passing_gradients_ = host_end_;
+    host_end_ += std::max(2 * layer_place, place(ends));
+  }
+  const int64_t index = Index(block);
+  const Key key = {"passing_d_block", Index(block)};
+  const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
+  if (fresh) {
+    entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
+    const int64_t offset = passing_gradients_ + (IsLayer(index) ? index % 2 * layer_place : 0);
+    program_.buffers.push_back({NameOf(key), BufferClass::kGradient, offset,
+                                layout_.blocks[index].size * element, Arena::kHost});
+  }
+  return entry->second;
+}
+
 absl::Status ProgramMemory::Finish() {
   program_.arena_bytes = shape_.arena_budget_bytes > 0 ? shape_.arena_budget_bytes : end_;
   program_.host_arena_bytes = host_end_;

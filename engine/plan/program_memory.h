@@ -51,6 +51,9 @@ class ProgramMemory {
   // The place on the host of a part that is saved there.
   BufferId OnHost(SavedPart part, int32_t block, int32_t micro_batch);
 
+  // The place on the host through which the block's gradients pass to an update with backward.
+  BufferId PassingGradients(BlockId block);
+
   // Micro-batches of the round that begins with micro-batch `first`.
   int32_t RoundSize(int32_t first) const;
 
@@ -101,6 +104,7 @@ class ProgramMemory {
   BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
   std::map<Key, BufferId> by_key_;
   int64_t end_ = 0, host_end_ = 0;
+  int64_t passing_gradients_ = -1;  // where on the host; -1: nowhere yet
 };
 
 }  // namespace penstock

@@ -92,7 +92,8 @@ class Search {
       : input_(input),
         layers_(input.spec.num_layers),
         blocks_(input.spec.num_blocks()),
-        micro_batches_(input.shape.micro_batches) {}
+        micro_batches_(input.shape.micro_batches),
+        with_backward_(input.base.update_time == UpdateTime::kWithBackward) {}
 
   absl::StatusOr<SearchResult> Run() {
     for (const Kind& kind : Kinds()) PENSTOCK_RETURN_IF_ERROR(Try(kind));
@@ -142,6 +143,7 @@ class Search {
   const SearchInput& input_;
   const int64_t layers_, blocks_;
   const int32_t micro_batches_;
+  const bool with_backward_;  // updates
   std::optional<PolicyCandidate> best_;
   size_t best_kind_ = 0;  // in outcomes_
   std::vector<Outcome> outcomes_;
@@ -150,7 +152,8 @@ class Search {
 
 std::vector<int64_t> Search::StateGrid(Order order) const {
   // Who has no room for sums has none for state.
-  if (input_.space == SearchSpace::kSavingOnly || order == Order::kRoundsThroughHost) return {0};
+  const bool no_room = order == Order::kRoundsThroughHost;
+  if (input_.space == SearchSpace::kSavingOnly || no_room || with_backward_) return {0};
   std::vector<int64_t> grid;
   for (int64_t j = 0; j < blocks_; j += j < 4 ? 1 : j < 8 ? 2 : j < 32 ? 4 : j < 64 ? 8 : 16) {
     grid.push_back(j);
@@ -175,7 +178,7 @@ std::vector<Kind> Search::OrdersAndRounds() const {
       add(Order::kRoundsStreamed, round);
     }
     int32_t last = micro_batches_;
-    for (int32_t rounds = 2; rounds <= kMostRoundsThroughHost; ++rounds) {
+    for (int32_t rounds = 2; rounds <= kMostRoundsThroughHost && !with_backward_; ++rounds) {
       const auto round = static_cast<int32_t>(CeilDiv(micro_batches_, rounds));
       if (round == last || round * layers_ > kScoredVisits) continue;
       add(Order::kRoundsThroughHost, last = round);
@@ -209,9 +212,11 @@ Policy Search::Make(const Kind& kind, const Point& point) const {
   policy.micro_batches_per_round = kind.micro_batches_per_round;
   policy.extra_in_first_round = kind.order == Order::kRoundsAndExtra;
   const bool host_updates = point.state_blocks < blocks_;
-  policy.update_time = input_.space == SearchSpace::kEverything && host_updates
-                           ? UpdateTime::kNextStep
-                           : UpdateTime::kEndOfStep;
+  if (!with_backward_) {
+    policy.update_time = input_.space == SearchSpace::kEverything && host_updates
+                             ? UpdateTime::kNextStep
+                             : UpdateTime::kEndOfStep;
+  }
   policy.saving = {kind.base, SavePlace::kDevice};
   policy.savings.assign(layers_, policy.saving);
   for (int64_t layer = 0; layer < layers_; ++layer) {
@@ -257,6 +262,7 @@ std::string Search::Words(const Kind& kind, const Point& point) const {
                                 ? std::string(" in host memory")
                                 : absl::StrCat(", of the first ", on_host, " in host memory"));
   }
+  if (with_backward_) return absl::StrCat(words, ", updates with backward");
   if (input_.space == SearchSpace::kSavingOnly) return words;
   return absl::StrCat(
       words, ", optimizer state of ",

@@ -42,7 +42,8 @@ struct SearchInput {
   const ModelSpec& spec;
   const ModelLayout& layout;
   ProgramShape shape;  // of a full step; its budget is not looked at
-  // What changes rounding is the caller's: chunk rows and gradient type. The slots are, too.
+  // What changes rounding is the caller's: chunk rows and gradient type. The slots are, too, and
+  // whether updates go with backward; otherwise the search says when they run.
   Policy base;
   int64_t host_sums_bytes = 0;  // what the host store takes for sums that wait between rounds
   SaveLevel save_at_most = SaveLevel::kAll;

@@ -122,10 +122,12 @@ struct ReduceNorm {
   BlockId block;
   BufferId gradients;
 };
-// host gradient plane of `block` <- gradients, in the program's gradient type.
+// host gradient plane of `block` <- gradients, in the program's gradient type. Or a buffer on the
+// host, if one is named.
 struct StoreGradients {
   BlockId block;
   BufferId gradients;
+  BufferId host = kNoBuffer;
 };
 // host sums of `block` <- its sums over `terms` micro-batches, which a later round adds to; and
 // back.
@@ -142,9 +144,15 @@ struct FetchSums {
 // Global norm from the partial norms of all blocks; decides the clip scale, or that the step
 // changes nothing (no labelled token, norm not finite).
 struct ClipScale {};
-// Optimizer on the host planes of `block`, unless ClipScale said that nothing changes.
+// Decides before the norm is known, for a step that does not clip: that its updates are applied,
+// unless no token has a label or the loss is not finite.
+struct DecideUnclipped {};
+// Optimizer on the host planes of `block`, unless it has been decided that nothing changes. Takes
+// the gradients from a buffer, if one is named: then they count as finite only if the block's own
+// partial norm is, and fail the step otherwise.
 struct UpdateHost {
   BlockId block;
+  BufferId gradients = kNoBuffer;
 };
 // The same on the device, for a block whose state is held there.
 struct UpdateDevice {
@@ -161,10 +169,10 @@ struct StoreState {
   BufferId weights, state;
 };
 
-using OpBody =
-    std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock, EmbedBackward,
-                 StoreSaved, FetchSaved, RoundGradients, ReduceNorm, StoreGradients, StoreSums,
-                 FetchSums, ClipScale, UpdateHost, UpdateDevice, FetchState, StoreState>;
+using OpBody = std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock,
+                            EmbedBackward, StoreSaved, FetchSaved, RoundGradients, ReduceNorm,
+                            StoreGradients, StoreSums, FetchSums, ClipScale, DecideUnclipped,
+                            UpdateHost, UpdateDevice, FetchState, StoreState>;
 
 struct Op {
   Lane lane;

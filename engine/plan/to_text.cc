@@ -111,7 +111,8 @@ class BodyText {
     return absl::StrCat("reduce_norm ", Block(op.block), " gradients=", Buf(op.gradients));
   }
   std::string operator()(const StoreGradients& op) const {
-    return absl::StrCat("store_gradients ", Block(op.block), " gradients=", Buf(op.gradients));
+    return absl::StrCat("store_gradients ", Block(op.block), " gradients=", Buf(op.gradients),
+                        op.host == kNoBuffer ? "" : absl::StrCat(" -> ", Buf(op.host)));
   }
   std::string operator()(const StoreSums& op) const {
     return absl::StrCat("store_sums ", Block(op.block), " ", Buf(op.sums), " terms=", op.terms);
@@ -120,8 +121,11 @@ class BodyText {
     return absl::StrCat("fetch_sums ", Block(op.block), " -> ", Buf(op.sums), " terms=", op.terms);
   }
   std::string operator()(const ClipScale&) const { return "clip_scale"; }
+  std::string operator()(const DecideUnclipped&) const { return "decide_unclipped"; }
   std::string operator()(const UpdateHost& op) const {
-    return absl::StrCat("update_host ", Block(op.block));
+    return absl::StrCat(
+        "update_host ", Block(op.block),
+        op.gradients == kNoBuffer ? "" : absl::StrCat(" gradients=", Buf(op.gradients)));
   }
   std::string operator()(const UpdateDevice& op) const {
     return absl::StrCat("update_device ", Block(op.block), " weights=", Buf(op.weights),

@@ -106,7 +106,7 @@ class ProgramBuilder {
       EmbeddingBackward();
     }
     Emit(Lane::kHost, ClipScale{});
-    if (!pending) EmitUpdates();
+    if (policy_.update_time == UpdateTime::kEndOfStep) EmitUpdates();
     Hold(program_.leaves, pending ? Holding::kPendingUpdate : Holding::kState);
   }
 
@@ -284,7 +284,14 @@ class ProgramBuilder {
       Emit(Lane::kCompute, RoundGradients{block, memory_.sums(block), complete});
     }
     Emit(Lane::kCompute, ReduceNorm{block, complete});
-    if (!HasState(block)) Emit(Lane::kCopyOut, StoreGradients{block, complete});
+    if (HasState(block)) return;
+    if (policy_.update_time != UpdateTime::kWithBackward) {
+      Emit(Lane::kCopyOut, StoreGradients{block, complete});
+      return;
+    }
+    const BufferId passing = memory_.PassingGradients(block);
+    Emit(Lane::kCopyOut, StoreGradients{block, complete, passing});
+    Emit(Lane::kHost, UpdateHost{block, passing});
   }
 
   void HeadBackward() {
@@ -295,6 +302,11 @@ class ProgramBuilder {
       op.head_gradients = memory_.sums(spec_.tied() ? BlockId{0} : head_);
       Emit(Lane::kCompute, op);
     });
+    // No update can come before the whole loss is known.
+    const bool last_round = end_ == shape_.micro_batches;
+    if (last_round && policy_.update_time == UpdateTime::kWithBackward) {
+      Emit(Lane::kHost, DecideUnclipped{});
+    }
     EmitGradients(head_);
   }
 
@@ -370,6 +382,15 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
     return Contradiction(absl::StrCat("it places ", policy.placements.size(), " blocks and saves ",
                                       policy.savings.size(), " layers, wanted none or ", blocks,
                                       " and ", blocks - 2));
+  }
+  if (policy.update_time != UpdateTime::kWithBackward) return absl::OkStatus();
+  for (const BlockPlacement& placement : policy.placements) {
+    if (placement.state) {
+      return Contradiction("it updates with backward, and places state on the device");
+    }
+  }
+  if (HasHostSums(policy, spec.num_layers, shape.micro_batches)) {
+    return Contradiction("it updates with backward, and lets sums wait on the host");
   }
   return absl::OkStatus();
 }

@@ -84,11 +84,14 @@ class IdCheck {
     return Ok(op.block) && Ok(op.sums) && Ok(op.out);
   }
   bool operator()(const ReduceNorm& op) const { return Ok(op.block) && Ok(op.gradients); }
-  bool operator()(const StoreGradients& op) const { return Ok(op.block) && Ok(op.gradients); }
+  bool operator()(const StoreGradients& op) const {
+    return Ok(op.block) && Ok(op.gradients) && OkHostOrNone(op.host);
+  }
   bool operator()(const StoreSums& op) const { return Ok(op.block) && Ok(op.sums) && op.terms > 0; }
   bool operator()(const FetchSums& op) const { return Ok(op.block) && Ok(op.sums) && op.terms > 0; }
   bool operator()(const ClipScale&) const { return true; }
-  bool operator()(const UpdateHost& op) const { return Ok(op.block); }
+  bool operator()(const DecideUnclipped&) const { return true; }
+  bool operator()(const UpdateHost& op) const { return Ok(op.block) && OkHostOrNone(op.gradients); }
   bool operator()(const UpdateDevice& op) const {
     return Ok(op.block) && Ok(op.weights) && Ok(op.state) && Ok(op.gradients);
   }
@@ -109,6 +112,7 @@ class IdCheck {
   bool OkHost(BufferId id) const {
     return InTable(id) && program_.buffer(id).arena == Arena::kHost;
   }
+  bool OkHostOrNone(BufferId id) const { return id == kNoBuffer || OkHost(id); }
   bool Holds(BufferId a, BufferId b) const {
     return program_.buffer(a).bytes == program_.buffer(b).bytes;
   }

@@ -28,7 +28,9 @@ Policy FixedChoices(const PolicyChoiceArgs& args) {
   return {.head_chunk_rows =
               std::clamp(limits.logits_bytes / row_bytes, limits.min_rows, limits.max_rows),
           .mlp_chunk_rows = chunks ? kMlpChunkRows : 0,
-          .gradient_type = cuda ? GradientType::kBfloat16 : GradientType::kFloat32};
+          .gradient_type = cuda ? GradientType::kBfloat16 : GradientType::kFloat32,
+          .update_time = args.config.optimizer.update_with_backward ? UpdateTime::kWithBackward
+                                                                    : UpdateTime::kEndOfStep};
 }
 
 }  // namespace
@@ -47,16 +49,18 @@ NamedProfile ProfileOf(const TrainConfig& config, int threads) {
 absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
   const bool cuda = OnCuda(args.config);
   const Policy base = FixedChoices(args);
-  const auto store_bytes = [&](bool host_sums) {
-    return HostStore::BytesNeeded(args.layout, OptimizerState::kFloat32,
-                                  PlaneOf(base.gradient_type, host_sums));
+  const auto store_bytes = [&](GradientPlane plane) {
+    return HostStore::BytesNeeded(args.layout, OptimizerState::kFloat32, plane);
   };
   return ChoosePolicy(
       {.spec = args.spec,
        .layout = args.layout,
        .shape = args.shape,
        .base = base,
-       .host_sums_bytes = store_bytes(true) - store_bytes(false),
+       .host_sums_bytes = base.gradient_type == GradientType::kFloat32
+                              ? 0
+                              : store_bytes(GradientPlane::kBfloat16OverSums) -
+                                    store_bytes(GradientPlane::kBfloat16),
        .save_at_most = args.config.batch.save_level,
        .space = cuda ? SearchSpace::kEverything : SearchSpace::kSavingOnly,
        // How long documents are is not known before the data is read: rows are full of one.

@@ -119,7 +119,9 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
     train.push_back({"between buffers", program.arena_bytes - unaligned});
   }
   if (plan.executor.host_arena_bytes > 0) {
-    train.push_back({"saved tensors", plan.executor.host_arena_bytes});
+    const bool passing = plan.policy.update_time == UpdateTime::kWithBackward;
+    train.push_back({passing ? "saved tensors, gradients on their way" : "saved tensors",
+                     plan.executor.host_arena_bytes});
   }
   train.push_back(
       {"backend tables and threads", CpuExecutorOverheadBytes(model.spec, plan.executor)});
@@ -410,8 +412,7 @@ absl::StatusOr<int64_t> DataFileBytes(const TrainConfig& config) {
 }
 
 GradientPlane GradientPlaneOf(const ModelSpec& spec, const TrainingPlan& plan) {
-  return PlaneOf(plan.policy.gradient_type,
-                 HasHostSums(plan.policy, spec.num_layers, plan.micro_batches));
+  return PlaneOf(plan.policy, spec.num_layers, plan.micro_batches);
 }
 
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,

@@ -125,6 +125,12 @@ absl::Status ResolveOptimizer(v1::OptimizerSpec& optimizer) {
       CheckDouble("optimizer.max_grad_norm", optimizer.max_grad_norm(), {.low = 0, .high = 1e30}));
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("optimizer.max_nonfinite_steps", optimizer.max_nonfinite_steps(), 1, kMaxSteps));
+  if (optimizer.update_with_backward() && optimizer.max_grad_norm() != 0) {
+    return FieldError("optimizer.update_with_backward",
+                      absl::StrFormat("true, and max_grad_norm %.10g", optimizer.max_grad_norm()),
+                      "optimizer.max_grad_norm: 0 with it: the norm of all gradients is known only "
+                      "when all are complete");
+  }
   if (optimizer.learning_rate() * optimizer.weight_decay() >= 1) {
     return FieldError("optimizer.weight_decay", absl::StrFormat("%.10g", optimizer.weight_decay()),
                       "a number below 1 / learning_rate: above that a step turns weights round");
@@ -301,6 +307,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
                       .epsilon = optimizer.epsilon(),
                       .weight_decay = optimizer.weight_decay(),
                       .max_grad_norm = optimizer.max_grad_norm(),
+                      .update_with_backward = optimizer.update_with_backward(),
                       .max_nonfinite_steps = optimizer.max_nonfinite_steps()};
   const v1::ScheduleSpec& schedule = resolved.schedule();
   config.schedule = {.shape = ToScheduleShape(schedule.kind()),

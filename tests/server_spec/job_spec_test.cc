@@ -107,6 +107,7 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   spec.mutable_schedule()->set_kind(v1::SCHEDULE_KIND_LINEAR);
   spec.mutable_schedule()->set_warmup_steps(7);
   spec.mutable_optimizer()->set_max_grad_norm(0);
+  spec.mutable_optimizer()->set_update_with_backward(true);
   spec.mutable_output()->set_directory(root_ + "/out");
   spec.mutable_evaluation()->set_validation_fraction(0.25);
   spec.mutable_checkpoints()->set_every_steps(10);
@@ -128,6 +129,7 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   EXPECT_EQ(config.schedule.max_steps, 100);
   EXPECT_EQ(config.schedule.epochs, 0);
   EXPECT_EQ(config.optimizer.max_grad_norm, 0);
+  EXPECT_TRUE(config.optimizer.update_with_backward);
   EXPECT_EQ(config.output_directory, root_ + "/out");
   EXPECT_EQ(config.evaluation.validation_fraction, 0.25);
   EXPECT_EQ(config.checkpoints.every_steps, 10);
@@ -234,6 +236,9 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
        "1 / learning_rate"},
       {"optimizer.max_grad_norm", [](S& s) { s.mutable_optimizer()->set_max_grad_norm(kInf); },
        "inf"},
+      {"optimizer.update_with_backward",
+       [](S& s) { s.mutable_optimizer()->set_update_with_backward(true); },
+       "true, and max_grad_norm 1"},
       {"optimizer.max_nonfinite_steps",
        [](S& s) { s.mutable_optimizer()->set_max_nonfinite_steps(0); }, "from 1"},
       {"schedule", [](S& s) { s.clear_schedule(); }, "neither max_steps nor epochs"},

@@ -181,9 +181,8 @@ class CpuExecutor final : public Executor {
   }
 
   absl::Status RunOp(const StoreGradients& op) {
-    BlockStore& block = store_.block(op.block);
-    auto* plane = rounded() ? reinterpret_cast<std::byte*>(block.gradient_bf16.data())
-                            : reinterpret_cast<std::byte*>(block.gradient.data());
+    std::byte* plane =
+        op.host == kNoBuffer ? store_.block(op.block).gradient_bytes() : Bytes(op.host);
     const int64_t element = GradientBytesPerElement(program_->gradient_type);
     for (const Parameter& parameter : Layout(op.block).parameters) {
       PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, plane + parameter.offset * element,
@@ -221,8 +220,18 @@ class CpuExecutor final : public Executor {
     return absl::OkStatus();
   }
 
+  absl::Status RunOp(const DecideUnclipped&) {
+    PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labelled_tokens_, input_->labelled_tokens));
+    PENSTOCK_ASSIGN_OR_RETURN(const StepDecision decision,
+                              DecideBeforeNorm(loss_sum_, labelled_tokens_, input_->optimizer));
+    updates_.Decide(decision, input_->optimizer);
+    return absl::OkStatus();
+  }
+
   absl::Status RunOp(const UpdateHost& op) {
-    return UpdateBlock(host_, store_, op.block, updates_);
+    if (op.gradients == kNoBuffer) return UpdateBlock(host_, store_, op.block, updates_);
+    return UpdateBlockFrom(host_, store_, op.block, Bytes(op.gradients), program_->gradient_type,
+                           norm_partials_[Index(op.block)], updates_);
   }
 
   // What CUDA keeps as planes is whole here: the device's weights are fp32 on this backend, and

@@ -356,9 +356,8 @@ class CudaExecutor final : public Executor {
   }
 
   absl::Status RunOp(const StoreGradients& op, Lane lane) {
-    BlockStore& block = store_.block(op.block);
-    auto* plane = rounded() ? reinterpret_cast<std::byte*>(block.gradient_bf16.data())
-                            : reinterpret_cast<std::byte*>(block.gradient.data());
+    std::byte* plane =
+        op.host == kNoBuffer ? store_.block(op.block).gradient_bytes() : Bytes(op.host);
     const int64_t element = GradientBytesPerElement(program_->gradient_type);
     for (const Range& range : ranges_[Index(op.block)]) {
       const int64_t at = range.begin * element;
@@ -396,8 +395,19 @@ class CudaExecutor final : public Executor {
     return absl::OkStatus();
   }
 
+  absl::Status RunOp(const DecideUnclipped&, Lane) {
+    const int64_t labels = *parts_.sums.labelled_tokens();
+    PENSTOCK_RETURN_IF_ERROR(CheckLabelCount(labels, input_->labelled_tokens));
+    PENSTOCK_ASSIGN_OR_RETURN(const StepDecision decision,
+                              DecideBeforeNorm(*parts_.sums.loss_sum(), labels, input_->optimizer));
+    updates_.Decide(decision, input_->optimizer);
+    return absl::OkStatus();
+  }
+
   absl::Status RunOp(const UpdateHost& op, Lane) {
-    return UpdateBlock(host_, store_, op.block, updates_);
+    if (op.gradients == kNoBuffer) return UpdateBlock(host_, store_, op.block, updates_);
+    return UpdateBlockFrom(host_, store_, op.block, Bytes(op.gradients), program_->gradient_type,
+                           *parts_.sums.norm_partial(op.block), updates_);
   }
 
   // Where the arrays of a block that is held on the device lie.

@@ -17,6 +17,7 @@ Kind KindOf(const FetchSums&) { return Kind::kCopy; }
 Kind KindOf(const FetchState&) { return Kind::kCopy; }
 Kind KindOf(const StoreState&) { return Kind::kCopy; }
 Kind KindOf(const ClipScale&) { return Kind::kHost; }
+Kind KindOf(const DecideUnclipped&) { return Kind::kHost; }
 Kind KindOf(const UpdateHost&) { return Kind::kHost; }
 template <typename Op>
 Kind KindOf(const Op&) {

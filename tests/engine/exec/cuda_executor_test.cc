@@ -139,6 +139,24 @@ TEST_F(CudaExecutorTest, EveryPolicyGivesTheSameBits) {
   }
 }
 
+TEST_F(CudaExecutorTest, UpdatesWithBackwardGiveTheBitsOfAnUnclippedStep) {
+  const auto documents = RandomDocuments(9, 13);
+  for (GradientType type : {GradientType::kFloat32, GradientType::kBfloat16}) {
+    for (HeadWeights head : {HeadWeights::kTiedToEmbedding, HeadWeights::kSeparate}) {
+      TinyJob reference(OnCuda({.head = head, .policy = {.gradient_type = type}}), documents);
+      reference.optimizer().max_grad_norm = 0;
+      const StepResult expected = reference.Run(3);
+      for (const auto& [name, policy] : PoliciesWithBackward(3, type)) {
+        if (head == HeadWeights::kTiedToEmbedding && policy.micro_batches_per_round > 0) continue;
+        TinyJob job(OnCuda({.head = head, .policy = policy}), documents);
+        EXPECT_EQ(job.Run(3).decision.grad_norm, expected.decision.grad_norm) << name;
+        EXPECT_EQ(job.Evaluate(), reference.Evaluate()) << name;
+        EXPECT_TRUE(job.State() == reference.State()) << name;
+      }
+    }
+  }
+}
+
 // BC-13: layers of 235 MB, copies and matrices of the size that real models have, through 1 and 2
 // slots, against everything resident.
 TEST_F(CudaExecutorTest, Bc13LargeLayersStreamedAndResidentGiveTheSameBits) {

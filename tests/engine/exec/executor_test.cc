@@ -96,6 +96,53 @@ TEST(ExecutorTest, EveryPolicyGivesTheSameBits) {
   }
 }
 
+// The maths of an update does not depend on when it runs; without a plane for gradients.
+TEST(ExecutorTest, UpdatesWithBackwardGiveTheBitsOfAnUnclippedStep) {
+  const auto documents = RandomDocuments(9, 14);
+  for (GradientType type : {GradientType::kFloat32, GradientType::kBfloat16}) {
+    for (HeadWeights head : {HeadWeights::kTiedToEmbedding, HeadWeights::kSeparate}) {
+      TinyJob reference({.head = head, .policy = {.gradient_type = type}}, documents);
+      reference.optimizer().max_grad_norm = 0;
+      const StepResult expected = reference.Run(3);
+      for (const auto& [name, policy] : PoliciesWithBackward(3, type)) {
+        if (head == HeadWeights::kTiedToEmbedding && policy.micro_batches_per_round > 0) continue;
+        TinyJob job({.head = head, .policy = policy, .threads = 2, .arena_fill = 0xFF}, documents);
+        const StepResult result = job.Run(3);
+        EXPECT_EQ(result.loss_sum, expected.loss_sum) << name;
+        EXPECT_EQ(result.decision.grad_norm, expected.decision.grad_norm) << name;
+        EXPECT_EQ(job.Evaluate(), reference.Evaluate()) << name;
+        EXPECT_EQ(job.store().updates_applied, 3) << name;
+        EXPECT_FALSE(job.store().updating) << name;
+        EXPECT_TRUE(job.Gradients().empty()) << name;
+        EXPECT_TRUE(job.State() == reference.State()) << name;
+      }
+    }
+  }
+}
+
+// The loss is known before the first update.
+TEST(ExecutorTest, UpdatesWithBackwardSkipAStepWhoseLossIsNotFinite) {
+  TinyJob job({.policy = {.update_time = UpdateTime::kWithBackward}}, RandomDocuments(5, 7));
+  job.Run(2);
+  BlockStore& block = job.store().block(BlockId{2});
+  const int64_t at = job.store().layout().blocks[2].OffsetOf(Role::kUpWeight);
+  const SplitValue bad = Split(std::nanf(""));
+  block.hi[at] = bad.hi;
+  block.lo[at] = bad.lo;
+  const auto state = job.State();
+  EXPECT_EQ(job.Run().decision.outcome, StepOutcome::kSkippedNonFinite);
+  EXPECT_EQ(job.store().updates_applied, 2);
+  EXPECT_EQ(job.State(), state);
+}
+
+TEST(ExecutorTest, UpdatesWithBackwardRefuseToClip) {
+  TinyJob job({.policy = {.update_time = UpdateTime::kWithBackward}}, RandomDocuments(5, 7));
+  job.optimizer().max_grad_norm = 1;
+  const auto state = job.State();
+  EXPECT_THAT(std::string(job.TryRun(job.program()).status().message()), HasSubstr("clips at 1"));
+  EXPECT_EQ(job.State(), state);
+}
+
 // BC-15: what lay in memory before shows in no bit. 0xFF makes NaN of every number.
 TEST(ExecutorTest, Bc15WhatTheArenaHeldBeforeDoesNotMatter) {
   const auto documents = RandomDocuments(9, 19);

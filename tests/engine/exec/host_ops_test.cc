@@ -1,8 +1,12 @@
 #include "engine/exec/host_ops.h"
 
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <memory>
+#include <string>
 
+#include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
 #include "engine/memory/planes.h"
 #include "gtest/gtest.h"
@@ -43,6 +47,15 @@ std::unique_ptr<HostStore> StoreWith(GradientPlane plane) {
   return store;
 }
 
+bool SameBits(const HostStore& left, const HostStore& right) {
+  const BlockStore& a = left.block(BlockId{0});
+  const BlockStore& b = right.block(BlockId{0});
+  return std::memcmp(a.hi.data(), b.hi.data(), a.hi.size_bytes()) == 0 &&
+         std::memcmp(a.lo.data(), b.lo.data(), a.lo.size_bytes()) == 0 &&
+         std::memcmp(a.m.data(), b.m.data(), a.m.size_bytes()) == 0 &&
+         std::memcmp(a.v.data(), b.v.data(), a.v.size_bytes()) == 0;
+}
+
 TEST(UpdateBlockTest, EitherGradientPlaneGivesTheSameBits) {
   ThreadPool pool(2);
   const OptimizerStep optimizer{
@@ -59,15 +72,41 @@ TEST(UpdateBlockTest, EitherGradientPlaneGivesTheSameBits) {
     const absl::Status status = UpdateBlock(cpu::Context{&pool}, *store, BlockId{0}, updates);
     ASSERT_TRUE(status.ok()) << status;
   }
-  const BlockStore& a = floats->block(BlockId{0});
-  const BlockStore& b = halves->block(BlockId{0});
-  const BlockStore& old = before->block(BlockId{0});
-  EXPECT_EQ(std::memcmp(a.hi.data(), b.hi.data(), a.hi.size_bytes()), 0);
-  EXPECT_EQ(std::memcmp(a.lo.data(), b.lo.data(), a.lo.size_bytes()), 0);
-  EXPECT_EQ(std::memcmp(a.m.data(), b.m.data(), a.m.size_bytes()), 0);
-  EXPECT_EQ(std::memcmp(a.v.data(), b.v.data(), a.v.size_bytes()), 0);
-  EXPECT_NE(std::memcmp(a.lo.data(), old.lo.data(), a.lo.size_bytes()), 0);
-  for (const int64_t gap : {100, 127, 188, 191}) EXPECT_EQ(b.m[gap], 0) << gap;
+  EXPECT_TRUE(SameBits(*floats, *halves));
+  EXPECT_FALSE(SameBits(*floats, *before));
+  for (const int64_t gap : {100, 127, 188, 191})
+    EXPECT_EQ(halves->block(BlockId{0}).m[gap], 0) << gap;
+}
+
+// Blocks above it have been updated: the step cannot be skipped, and the store is of no one step.
+TEST(UpdateBlockTest, GradientsFromABufferMustBeFinite) {
+  ThreadPool pool(1);
+  const OptimizerStep optimizer{
+      .learning_rate = 1e-2, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+  const auto planes = StoreWith(GradientPlane::kBfloat16);
+  const auto* gradients =
+      reinterpret_cast<const std::byte*>(planes->block(BlockId{0}).gradient_bf16.data());
+  StepUpdates updates;
+  StepProgram program;
+  program.updates = Updates::kThisStep;
+  ASSERT_TRUE(updates.Begin(program).ok());
+  const auto update = [&](HostStore& store, double sum_of_squares) {
+    return UpdateBlockFrom(cpu::Context{&pool}, store, BlockId{0}, gradients,
+                           GradientType::kBfloat16, sum_of_squares, updates);
+  };
+  const auto store = StoreWith(GradientPlane::kNone);
+  const auto before = StoreWith(GradientPlane::kNone);
+  updates.Decide({.outcome = StepOutcome::kApplied}, optimizer);
+  for (double bad : {std::numeric_limits<double>::infinity(), std::nan("")}) {
+    const absl::Status status = update(*store, bad);
+    EXPECT_EQ(ReasonOf(status), reason::kNonFinite);
+    EXPECT_NE(std::string(status.message()).find("gradient of block 0"), std::string::npos);
+    EXPECT_TRUE(SameBits(*store, *before));
+  }
+  EXPECT_TRUE(update(*store, 1).ok());
+  EXPECT_TRUE(UpdateBlock(cpu::Context{&pool}, *planes, BlockId{0}, updates).ok());
+  EXPECT_TRUE(SameBits(*store, *planes));
+  EXPECT_TRUE(store->updating);
 }
 
 }  // namespace

@@ -52,10 +52,10 @@ TinyJob::TinyJob(const Options& options, const std::vector<TinyDocument>& docume
   if (options.adjust != nullptr) options.adjust(spec);
   const ModelLayout layout = MakeLayout(spec);
   CutDocuments(options.cut, documents);
-  const bool host_sums =
-      HasHostSums(options.policy, spec.num_layers, static_cast<int64_t>(batches_.size()));
-  store_ = *HostStore::Create(layout, OptimizerState::kFloat32,
-                              PlaneOf(options.policy.gradient_type, host_sums));
+  store_ = *HostStore::Create(
+      layout, OptimizerState::kFloat32,
+      PlaneOf(options.policy, spec.num_layers, static_cast<int64_t>(batches_.size())));
+  if (options.policy.update_time == UpdateTime::kWithBackward) optimizer_.max_grad_norm = 0;
   RandomWeights(*store_);
   const int64_t tokens = options.cut.tokens_per_micro_batch;
   const bool on_cpu = options.backend == Backend::kCpu;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/plan/policy.h"
@@ -78,6 +79,32 @@ inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
     policies.push_back(deferred);
   }
   for (NamedPolicy& policy : policies) policy.policy.gradient_type = type;
+  return policies;
+}
+
+// Those whose updates go with backward. Without clipping they give the same bits as the others.
+inline std::vector<NamedPolicy> PoliciesWithBackward(int64_t layers, GradientType type) {
+  std::vector<NamedPolicy> policies;
+  for (NamedPolicy& policy : PoliciesFor(layers, type)) {
+    bool possible = policy.policy.update_time == UpdateTime::kEndOfStep;
+    bool sums_stay = policy.policy.micro_batches_per_round == 0;
+    for (const BlockPlacement& placement : policy.policy.placements) {
+      possible &= !placement.state;
+      sums_stay |= placement.gradients;
+    }
+    if (!possible || !sums_stay) continue;
+    policy.name += "_with_backward";
+    policy.policy.update_time = UpdateTime::kWithBackward;
+    policies.push_back(policy);
+  }
+  return policies;
+}
+
+inline std::vector<NamedPolicy> AllPoliciesFor(int64_t layers, GradientType type) {
+  std::vector<NamedPolicy> policies = PoliciesFor(layers, type);
+  for (NamedPolicy& policy : PoliciesWithBackward(layers, type)) {
+    policies.push_back(std::move(policy));
+  }
   return policies;
 }
 

@@ -1,8 +1,10 @@
 // Programs of policies that keep things on the device, save on the host, go in rounds or update
 // in the next step.
+#include <algorithm>
 #include <map>
 #include <string>
 
+#include "engine/base/units.h"
 #include "engine/plan/hazards.h"
 #include "engine/plan/train_program.h"
 #include "engine/plan/verify.h"
@@ -41,7 +43,7 @@ int Count(const absl::StatusOr<StepProgram>& program) {
 TEST(PolicyProgramTest, EveryPolicyGivesAProgramThatVerifies) {
   for (GradientType type : {GradientType::kFloat32, GradientType::kBfloat16}) {
     for (HeadWeights head : {HeadWeights::kSeparate, HeadWeights::kTiedToEmbedding}) {
-      for (const auto& [name, policy] : PoliciesFor(kLayers, type)) {
+      for (const auto& [name, policy] : AllPoliciesFor(kLayers, type)) {
         const auto program = Build(policy, kShape, head);
         EXPECT_TRUE(program.ok()) << name << ": " << program.status();
       }
@@ -50,7 +52,7 @@ TEST(PolicyProgramTest, EveryPolicyGivesAProgramThatVerifies) {
 }
 
 TEST(PolicyProgramTest, EveryDerivedDependencyIsNeeded) {
-  for (const auto& [name, policy] : PoliciesFor(kLayers, GradientType::kBfloat16)) {
+  for (const auto& [name, policy] : AllPoliciesFor(kLayers, GradientType::kBfloat16)) {
     const StepProgram program = *Build(policy, kShape, HeadWeights::kTiedToEmbedding);
     for (size_t i = 0; i < program.ops.size(); ++i) {
       for (size_t j = 0; j < program.ops[i].after.size(); ++j) {
@@ -68,7 +70,7 @@ TEST(PolicyProgramTest, EveryDerivedDependencyIsNeeded) {
 TEST(PolicyProgramTest, HeldBuffersHaveOnePlaceInAllPrograms) {
   const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
   const ModelLayout layout = MakeLayout(spec);
-  for (const auto& [name, policy] : PoliciesFor(kLayers, GradientType::kBfloat16)) {
+  for (const auto& [name, policy] : AllPoliciesFor(kLayers, GradientType::kBfloat16)) {
     std::map<std::pair<int32_t, HeldContent>, std::pair<int64_t, int64_t>> places;
     const auto check = [&](const absl::StatusOr<StepProgram>& program) {
       ASSERT_TRUE(program.ok()) << name << ": " << program.status();
@@ -108,7 +110,7 @@ TEST(PolicyProgramTest, ProgramsChain) {
       EXPECT_TRUE(found) << Index(held.block);
     }
   };
-  for (const auto& [name, policy] : PoliciesFor(kLayers, GradientType::kBfloat16)) {
+  for (const auto& [name, policy] : AllPoliciesFor(kLayers, GradientType::kBfloat16)) {
     SCOPED_TRACE(name);
     const StepProgram load = *BuildLoadProgram(spec, layout, policy, kShape);
     const StepProgram train = *BuildTrainProgram(spec, layout, policy, kShape);
@@ -247,6 +249,33 @@ TEST(PolicyProgramTest, VerifyRefusesWhatIsNotHeld) {
     p.ops.erase(p.ops.begin() + update);
     p.ops.insert(p.ops.begin() + FindOp<BackwardBlock>(p), op);
   });
+}
+
+TEST(PolicyProgramTest, UpdatesWithBackwardTakeGradientsFromTwoPlacesOnTheHost) {
+  const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
+  const ModelLayout layout = MakeLayout(spec);
+  const StepProgram program =
+      *Build({.gradient_type = GradientType::kBfloat16, .update_time = UpdateTime::kWithBackward});
+  EXPECT_EQ(program.updates, Updates::kThisStep);
+  const int64_t ends = std::max(layout.blocks.front().size, layout.blocks.back().size) * 2;
+  const int64_t layer = RoundUp(layout.max_decoder_block_size * 2, 4096);
+  EXPECT_EQ(program.host_arena_bytes, std::max(2 * layer, RoundUp(ends, 4096)));
+  // Every block is updated once, and all but the last before backward is through.
+  int64_t updates = 0;
+  const int32_t last = FindOp<EmbedBackward>(program, kShape.micro_batches - 1);
+  for (int32_t i = 0; i < last; ++i) {
+    updates += std::holds_alternative<UpdateHost>(program.ops[i].body) ? 1 : 0;
+  }
+  EXPECT_EQ(updates, kLayers + 1);
+  EXPECT_EQ(Count<UpdateHost>(program), kLayers + 2);
+}
+
+TEST(PolicyProgramTest, UpdatesWithBackwardContradictStateAndSumsElsewhere) {
+  const Policy state{.update_time = UpdateTime::kWithBackward,
+                     .placements = PlaceAll(kLayers, {.state = true})};
+  EXPECT_THAT(std::string(Build(state).status().message()), HasSubstr("state on the device"));
+  const Policy sums{.micro_batches_per_round = 1, .update_time = UpdateTime::kWithBackward};
+  EXPECT_THAT(std::string(Build(sums).status().message()), HasSubstr("wait on the host"));
 }
 
 }  // namespace

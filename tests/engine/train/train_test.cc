@@ -339,6 +339,29 @@ TEST_F(TrainTest, NonFiniteStepsAreSkippedThenFailTheJobWithItsCheckpointSaved) 
   }
 }
 
+TEST_F(TrainTest, UpdatesWithBackwardChangeNoBit) {
+  TrainConfig config = Config(3000);
+  config.optimizer.max_grad_norm = 0;
+  TrainConfig with_backward = Config(3000);
+  with_backward.optimizer = config.optimizer;
+  with_backward.optimizer.update_with_backward = true;
+  const auto steps = MustTrain(config).steps;
+  const auto same = MustTrain(with_backward).steps;
+  ASSERT_EQ(steps.size(), same.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_EQ(steps[i].loss, same[i].loss);
+    EXPECT_EQ(steps[i].grad_norm, same[i].grad_norm);
+  }
+  const auto plan = PlanTraining(with_backward);
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_THAT(plan->policy, HasSubstr("updates with backward"));
+  for (const auto& entry : plan->classes) {
+    if (entry.name == "host gradients") {
+      EXPECT_EQ(entry.bytes, 0);
+    }
+  }
+}
+
 TEST_F(TrainTest, EvaluationIsTokenWeightedAndIndependentOfTheBatch) {
   TrainConfig config = Config(6000);
   config.evaluation = {.validation_fraction = 0.2};
