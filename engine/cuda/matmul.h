@@ -38,8 +38,8 @@ struct MatmulWorkspace {
   int64_t bytes;
 };
 
-// Picks an algorithm the first time a shape comes and keeps it, so the same shape gives the same
-// bits and later steps do not search. Thread-compatible.
+// Picks an algorithm by shape and card the first time a shape comes and keeps it, so the same shape
+// gives the same bits and later steps do not search. Thread-compatible.
 class MatmulPlanner {
  public:
   explicit MatmulPlanner(CublasLt lt) : lt_(std::move(lt)) {}

@@ -11,9 +11,11 @@ struct Shape {
   std::string name() const { return absl::StrCat(rows, "x", in, "x", out); }
 };
 
-// Odd sizes break the alignment that tensor cores like; the last is a tile and more.
-constexpr Shape kShapes[] = {{0, 8, 16},   {1, 1, 1},     {3, 5, 7},      {7, 130, 3},
-                             {64, 64, 64}, {257, 33, 65}, {96, 200, 136}, {300, 264, 520}};
+// Odd sizes break the alignment that tensor cores like. The last two have so many tiles, of the
+// output and of the weight's gradient, that large ones are chosen.
+constexpr Shape kShapes[] = {{0, 8, 16},       {1, 1, 1},       {3, 5, 7},      {7, 130, 3},
+                             {64, 64, 64},     {257, 33, 65},   {96, 200, 136}, {300, 264, 520},
+                             {4352, 16, 4096}, {16, 4096, 4352}};
 
 enum class Extra { kNone, kBias, kResidual, kBoth, kResidualInPlace };
 constexpr std::pair<Extra, const char*> kExtras[] = {{Extra::kNone, "Plain"},
