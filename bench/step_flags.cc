@@ -23,6 +23,7 @@ FlagTables TablesOf(StepFlags& flags) {
   return {.texts = {{"geometry", &flags.geometry},
                     {"save", &flags.save},
                     {"save_place", &flags.save_place},
+                    {"first_save", &flags.first_save},
                     {"update", &flags.update},
                     {"gradients", &flags.gradients},
                     {"machine", &flags.machine},
@@ -35,7 +36,9 @@ FlagTables TablesOf(StepFlags& flags) {
                       {"steps", &flags.steps},
                       {"threads", &flags.threads},
                       {"round", &flags.round},
-                      {"extra", &flags.extra},
+                      {"first_round", &flags.first_round},
+                      {"first_save_all_layers", &flags.first_save_all_layers},
+                      {"first_host_layers", &flags.first_host_layers},
                       {"slots", &flags.slots},
                       {"head_chunk_rows", &flags.head_chunk_rows},
                       {"mlp_chunk_rows", &flags.mlp_chunk_rows},
@@ -89,13 +92,17 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
   const auto type =
       Choose<GradientType>("gradients", flags.gradients,
                            {{"bf16", GradientType::kBfloat16}, {"fp32", GradientType::kFloat32}});
+  const auto first_level = Choose<SaveLevel>("first_save", flags.first_save,
+                                             {{"all", SaveLevel::kAll},
+                                              {"attention", SaveLevel::kAttention},
+                                              {"input", SaveLevel::kInput}});
   for (const absl::Status& status :
-       {level.status(), place.status(), update.status(), type.status()}) {
+       {level.status(), place.status(), first_level.status(), update.status(), type.status()}) {
     if (!status.ok()) return status;
   }
   Policy policy{.saving = {*level, *place},
                 .micro_batches_per_round = static_cast<int32_t>(flags.round),
-                .extra_in_first_round = flags.extra > 0,
+                .micro_batches_in_first_round = static_cast<int32_t>(flags.first_round),
                 .decoder_slots = static_cast<int>(flags.slots),
                 .head_chunk_rows = flags.head_chunk_rows,
                 .mlp_chunk_rows = flags.mlp_chunk_rows,
@@ -113,6 +120,14 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
   for (int64_t layer = std::max<int64_t>(0, layers - flags.save_all_layers); layer < layers;
        ++layer) {
     policy.savings[layer] = {SaveLevel::kAll, SavePlace::kDevice};
+  }
+  if (flags.first_round > 0) policy.first_savings.assign(layers, {*first_level});
+  for (int64_t layer = 0; layer < layers && flags.first_round > 0; ++layer) {
+    if (layer >= layers - flags.first_save_all_layers) {
+      policy.first_savings[layer].level = SaveLevel::kAll;
+    } else if (layer < flags.first_host_layers) {
+      policy.first_savings[layer].place = SavePlace::kHost;
+    }
   }
   policy.placements.resize(spec.num_blocks());
   for (int64_t block = 0; block < spec.num_blocks(); ++block) {

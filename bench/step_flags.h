@@ -22,7 +22,10 @@ struct StepFlags {
   std::string update = "next";        // next: hidden under the next step's forward; end; backward
   std::string gradients = "bf16";     // bf16, fp32
   int64_t round = 0;                  // micro-batches a round, 0: all
-  int64_t extra = 0;                  // 1: one more in the first round
+  int64_t first_round = 0;            // micro-batches of the first round, 0: as the others
+  std::string first_save = "all";     // what it saves on the device, with first_round
+  // Its layers, from the last, that save everything, and from the first, that save on the host.
+  int64_t first_save_all_layers = 0, first_host_layers = 0;
   int64_t slots = 2, head_chunk_rows = 2048, mlp_chunk_rows = 0;
   // Decoder layers, from the first, whose weights, gradient sums or optimizer state stay on the
   // device. `device_state` counts blocks: the embedding is the first, the head the last.

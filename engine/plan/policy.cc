@@ -1,10 +1,18 @@
 #include "engine/plan/policy.h"
 
+#include <algorithm>
+
 namespace penstock {
 
+int32_t Policy::RoundSize(int32_t first, int32_t micro_batches) const {
+  const int32_t left = micro_batches - first;
+  if (micro_batches_per_round == 0) return left;
+  const bool own = first == 0 && micro_batches_in_first_round > 0;
+  return std::min(own ? micro_batches_in_first_round : micro_batches_per_round, left);
+}
+
 bool HasHostSums(const Policy& policy, int64_t num_layers, int64_t micro_batches) {
-  const int32_t round = policy.micro_batches_per_round;
-  if (round == 0 || round + (policy.extra_in_first_round ? 1 : 0) >= micro_batches) return false;
+  if (policy.RoundSize(0, static_cast<int32_t>(micro_batches)) == micro_batches) return false;
   for (int64_t layer = 1; layer <= num_layers; ++layer) {
     if (!policy.PlacementOf(layer).gradients) return true;
   }

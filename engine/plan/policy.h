@@ -62,10 +62,14 @@ struct Policy {
   // backward through all blocks, visiting all its micro-batches at each. Between rounds the sums of
   // a layer whose gradients do not stay on the device wait in the host store.
   int32_t micro_batches_per_round = 0;
-  // The first round takes one more micro-batch, so that more of the update hides under its forward
-  // pass. What the extra one saves for a layer lies where the gradients of the layer before it are
-  // summed later: the backward pass is through with the one when it begins with the other.
-  bool extra_in_first_round = false;
+  // Micro-batches of the first round, if there are rounds; 0: as many as of the others. More of
+  // them hide more of the update under their forward pass. What they save for a layer lies, as far
+  // as it fits, where the gradients of the layer before it are summed later: the backward pass is
+  // through with the one when it begins with the other.
+  int32_t micro_batches_in_first_round = 0;
+  // What the first round saves of every layer; empty: what the others do. It lies in the memory in
+  // which the other rounds save.
+  std::vector<Saving> first_savings = {};
   // Device slots through which streamed decoder layers pass. With n slots the last n layers of
   // forward are still there when backward starts.
   int decoder_slots = 2;
@@ -77,7 +81,12 @@ struct Policy {
   UpdateTime update_time = UpdateTime::kEndOfStep;
   std::vector<BlockPlacement> placements = {};  // by block; empty: everything streams
 
-  Saving SavingOf(int64_t layer) const { return savings.empty() ? saving : savings[layer]; }
+  Saving SavingOf(int64_t layer, bool first_round = false) const {
+    if (first_round && !first_savings.empty()) return first_savings[layer];
+    return savings.empty() ? saving : savings[layer];
+  }
+  // Of the step's `micro_batches`, those of the round that begins with micro-batch `first`.
+  int32_t RoundSize(int32_t first, int32_t micro_batches) const;
   BlockPlacement PlacementOf(int64_t block) const {
     return placements.empty() ? BlockPlacement{} : placements[block];
   }

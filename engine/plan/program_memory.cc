@@ -21,13 +21,13 @@ constexpr int32_t kPassingBuffers = 3;
 
 // What a part's buffers are called, by where they are. Inputs always stay, so none is shared.
 struct PartNames {
-  std::string_view kept, shared, passing, host, extra;
+  std::string_view kept, shared, passing, host, in_sums;
 };
 // By SavedPart.
 constexpr PartNames kPartNames[] = {
-    {"x", {}, "passing_x", "host_x", "extra0_"},
-    {"attention", "attention_shared", "passing_attention", "host_attention", "extra1_"},
-    {"mlp", "mlp_shared", "passing_mlp", "host_mlp", "extra2_"},
+    {"x", {}, "passing_x", "host_x", "x_in_sums"},
+    {"attention", "attention_shared", "passing_attention", "host_attention", "attention_in_sums"},
+    {"mlp", "mlp_shared", "passing_mlp", "host_mlp", "mlp_in_sums"},
 };
 
 }  // namespace
@@ -39,24 +39,18 @@ ProgramMemory::ProgramMemory(const ModelSpec& spec, const ModelLayout& layout, c
       policy_(policy),
       shape_(shape),
       program_(program),
-      blocks_(spec.num_blocks()) {}
-
-int32_t ProgramMemory::RoundSize(int32_t first) const {
-  const int32_t left = shape_.micro_batches - first;
-  if (policy_.micro_batches_per_round == 0) return left;
-  const int32_t extra = policy_.extra_in_first_round && first == 0 ? 1 : 0;
-  return std::min(policy_.micro_batches_per_round + extra, left);
-}
+      blocks_(spec.num_blocks()),
+      has_own_first_round_(policy.micro_batches_per_round > 0 &&
+                           policy.micro_batches_in_first_round > 0),
+      first_round_(policy.RoundSize(0, shape.micro_batches)) {}
 
 int32_t ProgramMemory::Slot(int32_t micro_batch) const {
-  const int32_t first_round = RoundSize(0);
-  if (micro_batch < first_round) return micro_batch;
-  return (micro_batch - first_round) % policy_.micro_batches_per_round;
+  if (micro_batch < first_round_) return micro_batch;
+  return (micro_batch - first_round_) % policy_.micro_batches_per_round;
 }
 
-bool ProgramMemory::IsExtra(int32_t micro_batch) const {
-  return policy_.extra_in_first_round && policy_.micro_batches_per_round > 0 &&
-         micro_batch == policy_.micro_batches_per_round;
+Saving ProgramMemory::SavingOf(int32_t block, int32_t micro_batch) const {
+  return policy_.SavingOf(block - 1, InOwnFirstRound(micro_batch));
 }
 
 BufferId ProgramMemory::Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
@@ -76,7 +70,8 @@ BufferId ProgramMemory::AllocateOnce(const Key& key, BufferClass buffer_class, i
 }
 
 std::string ProgramMemory::NameOf(const Key& key) {
-  std::string name(key.what);
+  std::string name(key.first_round ? "first_" : "");
+  name += key.what;
   if (key.index >= 0) absl::StrAppend(&name, key.index);
   if (key.slot >= 0) absl::StrAppend(&name, "[", key.slot, "]");
   return name;
@@ -143,7 +138,7 @@ void ProgramMemory::AllocateBackward() {
   const int64_t embedding_bytes = layout_.blocks.front().size * 4;
   const int64_t head_bytes = layout_.blocks.back().size * 4;
   // A head of its own is through with its sums before the embedding begins with its.
-  const bool share = !spec_.tied() && RoundSize(0) == shape_.micro_batches &&
+  const bool share = !spec_.tied() && first_round_ == shape_.micro_batches &&
                      blocks_.front().sums == kNoBuffer && blocks_.back().sums == kNoBuffer;
   if (share) {
     blocks_.front().sums = blocks_.back().sums = Allocate(
@@ -170,8 +165,8 @@ void ProgramMemory::AllocateBackward() {
   }
 }
 
-bool ProgramMemory::SavedOnHost(int32_t block) const {
-  return IsLayer(block) && policy_.SavingOf(block - 1).place == SavePlace::kHost;
+bool ProgramMemory::SavedOnHost(int32_t block, int32_t micro_batch) const {
+  return IsLayer(block) && SavingOf(block, micro_batch).place == SavePlace::kHost;
 }
 
 int64_t ProgramMemory::PartBytes(SavedPart part, SaveLevel level) const {
@@ -190,75 +185,89 @@ int64_t ProgramMemory::PartBytes(SavedPart part, SaveLevel level) const {
   return 0;
 }
 
-BufferId ProgramMemory::InSums(SavedPart part, int32_t block) {
-  if (block < 2 || !IsLayer(block) || SavedOnHost(block)) return kNoBuffer;
+BufferId ProgramMemory::InSums(SavedPart part, int32_t block, int32_t micro_batch) {
+  if (!InOwnFirstRound(micro_batch) || block < 2 || !IsLayer(block)) return kNoBuffer;
   // Other layers are summed in the same place.
   if (!policy_.PlacementOf(block - 1).gradients) return kNoBuffer;
-  const Buffer& sums = program_.buffer(blocks_[block - 1].sums);
-  const SaveLevel level = policy_.SavingOf(block - 1).level;
-  int64_t offset = 0;
-  for (SavedPart before : {SavedPart::kInput, SavedPart::kAttention, SavedPart::kMlp}) {
-    const int64_t bytes = PartBytes(before, level);
-    if (offset + bytes > sums.bytes) return kNoBuffer;
-    if (before == part) {
-      const Key key = {kPartNames[static_cast<int>(part)].extra, block};
-      const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
-      if (fresh) {
-        entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
-        program_.buffers.push_back({NameOf(key), BufferClass::kSaved, sums.offset + offset, bytes});
-      }
-      return entry->second;
-    }
-    offset += RoundUp(bytes, kTensorAlignment);
+  const SaveLevel level = SavingOf(block, micro_batch).level;
+  int64_t bytes = 0, offset = 0;
+  for (SavedPart each : {SavedPart::kInput, SavedPart::kAttention, SavedPart::kMlp}) {
+    if (each == part) offset = bytes;
+    const bool saved = each == SavedPart::kInput || level == SaveLevel::kAll ||
+                       (each == SavedPart::kAttention && level == SaveLevel::kAttention);
+    if (saved) bytes += RoundUp(PartBytes(each, level), kTensorAlignment);
   }
-  return kNoBuffer;
+  const Buffer& sums = program_.buffer(blocks_[block - 1].sums);
+  const int64_t from_last = first_round_ - 1 - micro_batch;
+  if ((from_last + 1) * bytes > sums.bytes) return kNoBuffer;
+  const Key key = {kPartNames[static_cast<int>(part)].in_sums, block, micro_batch};
+  const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
+  if (fresh) {
+    entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
+    program_.buffers.push_back({NameOf(key), BufferClass::kSaved,
+                                sums.offset + from_last * bytes + offset, PartBytes(part, level)});
+  }
+  return entry->second;
+}
+
+BufferId ProgramMemory::AllocateSaved(std::string_view what, int32_t block, int32_t micro_batch,
+                                      BufferClass buffer_class, int64_t bytes, Arena arena) {
+  const bool first = InOwnFirstRound(micro_batch);
+  const Key key = {what, block, Slot(micro_batch), first};
+  if (!has_own_first_round_) return AllocateOnce(key, buffer_class, bytes, arena);
+  const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
+  if (fresh) {
+    entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
+    const Region region = first ? Region::kFirstRound : Region::kOtherRounds;
+    int64_t& end = saved_end_[static_cast<int>(arena)][static_cast<int>(region)];
+    program_.buffers.push_back({NameOf(key), buffer_class, end, bytes, arena});
+    end += RoundUp(bytes, kBufferAlignment);
+    saved_.push_back(entry->second);
+  }
+  return entry->second;
 }
 
 BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
-  const int32_t mb = Slot(micro_batch);
-  if (keep && IsExtra(micro_batch)) {
-    if (const BufferId id = InSums(SavedPart::kInput, block); id != kNoBuffer) return id;
-  }
+  const int64_t bytes = PartBytes(SavedPart::kInput, SaveLevel::kAll);
   // What does not stay passes through a few buffers that take turns.
-  Key key = {"x", block, mb};
   if (!keep) {
-    key.index = block % 2;
-  } else if (SavedOnHost(block)) {
-    key = {"passing_x", block % kPassingBuffers, mb};
+    return AllocateOnce({"x", block % 2, Slot(micro_batch)}, BufferClass::kActivation, bytes);
   }
-  return AllocateOnce(key, BufferClass::kActivation, PartBytes(SavedPart::kInput, SaveLevel::kAll));
+  if (SavedOnHost(block, micro_batch)) {
+    return AllocateOnce({"passing_x", block % kPassingBuffers, Slot(micro_batch)},
+                        BufferClass::kActivation, bytes);
+  }
+  if (const BufferId id = InSums(SavedPart::kInput, block, micro_batch); id != kNoBuffer) return id;
+  return AllocateSaved("x", block, micro_batch, BufferClass::kActivation, bytes, Arena::kDevice);
 }
 
 BufferId ProgramMemory::Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved) {
   const PartNames& names = kPartNames[static_cast<int>(part)];
-  const SaveLevel level = saved ? policy_.SavingOf(block - 1).level : SaveLevel::kInput;
+  const SaveLevel level = saved ? SavingOf(block, micro_batch).level : SaveLevel::kInput;
   const int64_t bytes = PartBytes(part, level);
-  const int32_t mb = Slot(micro_batch);
   if (!saved) return AllocateOnce({names.shared}, BufferClass::kScratch, bytes);
-  if (IsExtra(micro_batch)) {
-    if (const BufferId id = InSums(part, block); id != kNoBuffer) return id;
-  }
-  if (SavedOnHost(block)) {
-    const int32_t visit = block * slots_in_flight() + mb;
+  if (SavedOnHost(block, micro_batch)) {
+    const int32_t visit = block * slots_in_flight() + Slot(micro_batch);
     return AllocateOnce({names.passing, visit % kPassingBuffers}, BufferClass::kSaved, bytes);
   }
-  return AllocateOnce({names.kept, block, mb}, BufferClass::kSaved, bytes);
+  if (const BufferId id = InSums(part, block, micro_batch); id != kNoBuffer) return id;
+  return AllocateSaved(names.kept, block, micro_batch, BufferClass::kSaved, bytes, Arena::kDevice);
 }
 
 BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
-  const bool saved = keep && policy_.SavingOf(block - 1).level != SaveLevel::kInput;
+  const bool saved = keep && SavingOf(block, micro_batch).level != SaveLevel::kInput;
   return Tensors(SavedPart::kAttention, block, micro_batch, saved);
 }
 
 BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
-  const bool saved = keep && policy_.SavingOf(block - 1).level == SaveLevel::kAll;
+  const bool saved = keep && SavingOf(block, micro_batch).level == SaveLevel::kAll;
   return Tensors(SavedPart::kMlp, block, micro_batch, saved);
 }
 
 BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batch) {
-  return AllocateOnce({kPartNames[static_cast<int>(part)].host, block, Slot(micro_batch)},
-                      BufferClass::kSaved, PartBytes(part, policy_.SavingOf(block - 1).level),
-                      Arena::kHost);
+  return AllocateSaved(kPartNames[static_cast<int>(part)].host, block, micro_batch,
+                       BufferClass::kSaved, PartBytes(part, SavingOf(block, micro_batch).level),
+                       Arena::kHost);
 }
 
 // Layers take turns at two places. Head and embedding, which can be larger than both, come before
@@ -285,6 +294,16 @@ BufferId ProgramMemory::PassingGradients(BlockId block) {
 }
 
 absl::Status ProgramMemory::Finish() {
+  for (BufferId id : saved_) {
+    Buffer& buffer = program_.buffers[Index(id)];
+    buffer.offset += buffer.arena == Arena::kHost ? host_end_ : end_;
+  }
+  const auto larger = [&](Arena arena) {
+    const auto& ends = saved_end_[static_cast<int>(arena)];
+    return std::max(ends[0], ends[1]);
+  };
+  end_ += larger(Arena::kDevice);
+  host_end_ += larger(Arena::kHost);
   program_.arena_bytes = shape_.arena_budget_bytes > 0 ? shape_.arena_budget_bytes : end_;
   program_.host_arena_bytes = host_end_;
   return end_ > program_.arena_bytes ? OverBudget() : absl::OkStatus();

@@ -2,6 +2,7 @@
 // comes first, so that all programs of one policy and shape have it at the same place.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -54,9 +55,6 @@ class ProgramMemory {
   // The place on the host through which the block's gradients pass to an update with backward.
   BufferId PassingGradients(BlockId block);
 
-  // Micro-batches of the round that begins with micro-batch `first`.
-  int32_t RoundSize(int32_t first) const;
-
   // Sets the program's arena sizes. ResourceExhausted / DEVICE_MEMORY_INSUFFICIENT with the bytes
   // by class if the buffers exceed the budget.
   absl::Status Finish();
@@ -69,23 +67,34 @@ class ProgramMemory {
   bool IsLayer(int64_t block) const { return block >= 1 && block <= spec_.num_layers; }
   std::string Name(int64_t block) const;
   int64_t PartBytes(SavedPart part, SaveLevel level) const;
-  bool SavedOnHost(int32_t block) const;
+  Saving SavingOf(int32_t block, int32_t micro_batch) const;
+  bool SavedOnHost(int32_t block, int32_t micro_batch) const;
   // Which of the micro-batches that are in flight at one time.
   int32_t Slot(int32_t micro_batch) const;
-  int32_t slots_in_flight() const { return RoundSize(0); }
-  bool IsExtra(int32_t micro_batch) const;
+  int32_t slots_in_flight() const {
+    return std::max(first_round_, policy_.micro_batches_per_round);
+  }
+  // Whether it is of a first round unlike the others.
+  bool InOwnFirstRound(int32_t micro_batch) const {
+    return has_own_first_round_ && micro_batch < first_round_;
+  }
   // Where the tensors of a part that forward makes go: kept for backward if `saved`, else to one
   // place that all share.
   BufferId Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved);
-  // The extra micro-batch's buffer inside the gradient sums of the layer before; kNoBuffer if it
-  // does not fit there.
-  BufferId InSums(SavedPart part, int32_t block);
+  // The buffer of a micro-batch of the first round inside the gradient sums of the layer before;
+  // kNoBuffer if there is no room for it: the last ones come first.
+  BufferId InSums(SavedPart part, int32_t block, int32_t micro_batch);
+  // What one round saves lies where the others save.
+  enum class Region : uint8_t { kFirstRound, kOtherRounds };
+  BufferId AllocateSaved(std::string_view what, int32_t block, int32_t micro_batch,
+                         BufferClass buffer_class, int64_t bytes, Arena arena);
   BufferId Allocate(std::string name, BufferClass buffer_class, int64_t bytes,
                     Arena arena = Arena::kDevice);
   // What a buffer is called, which is made into text once: "mlp", 3, 1 is mlp3[1].
   struct Key {
     std::string_view what;
     int32_t index = -1, slot = -1;  // -1: not part of the name
+    bool first_round = false;       // of its own: first_mlp3[1]
     auto operator<=>(const Key&) const = default;
   };
   static std::string NameOf(const Key& key);
@@ -103,7 +112,13 @@ class ProgramMemory {
   std::vector<BufferId> slots_, d_;
   BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
   std::map<Key, BufferId> by_key_;
+  const bool has_own_first_round_;
+  const int32_t first_round_;
   int64_t end_ = 0, host_end_ = 0;
+  // Buffers whose offsets count from the end of the rest, until Finish(); and where the next
+  // begins, by arena and region.
+  std::vector<BufferId> saved_;
+  int64_t saved_end_[2][2] = {};
   int64_t passing_gradients_ = -1;  // where on the host; -1: nowhere yet
 };
 

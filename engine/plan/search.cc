@@ -28,9 +28,11 @@ constexpr double kComputeBound = 0.95;
 constexpr int32_t kLargestStreamedRound = 8;
 // Each takes the sums over the link once more, both ways.
 constexpr int32_t kMostRoundsThroughHost = 8;
+// Micro-batches of a first round that saves less: what is recomputed costs as much as half of what
+// another micro-batch hides.
+constexpr int32_t kFirstRounds[] = {3, 4, 6};
 
 enum class Order : uint8_t {
-  kRoundsAndExtra,
   kRounds,
   kRoundsStreamed,
   kRoundsThroughHost,
@@ -45,11 +47,16 @@ struct Kind {
   int32_t micro_batches_per_round;  // 0: all
   SaveLevel base;                   // of all layers but the last k
   int64_t host_layers;              // of those, the first so many save on the host
+  // Micro-batches of a first round of its own and what it saves of all but its last layers; 0: as
+  // the others.
+  int32_t first_round = 0;
+  SaveLevel first_base = SaveLevel::kAll;
 };
 
 struct Point {
-  int64_t state_blocks;  // j
-  int64_t most_layers;   // k
+  int64_t state_blocks;           // j
+  int64_t most_layers;            // k
+  int64_t first_most_layers = 0;  // likewise in a first round of its own
 };
 
 struct Bytes {
@@ -74,10 +81,7 @@ const char* SavedWords(SaveLevel level) {
 }
 
 bool HasRounds(Order order) { return order < Order::kOneRound; }
-bool HoldsWeights(Order order) {
-  return order == Order::kRoundsAndExtra || order == Order::kRounds ||
-         order == Order::kOneRoundHeld;
-}
+bool HoldsWeights(Order order) { return order == Order::kRounds || order == Order::kOneRoundHeld; }
 bool HoldsSums(Order order) { return HasRounds(order) && order != Order::kRoundsThroughHost; }
 
 // a + (a - b) * times: what a line through two neighbours comes to.
@@ -124,6 +128,11 @@ class Search {
     return kind.base == input_.save_at_most ? 0 : layers_;
   }
 
+  int64_t MostFirstLayers(const Kind& kind) const {
+    return kind.first_round == 0 || kind.first_base == input_.save_at_most ? 0 : layers_;
+  }
+
+  std::string FirstWords(const Kind& kind, const Point& point) const;
   Policy Make(const Kind& kind, const Point& point) const;
   std::string Words(const Kind& kind, const Point& point) const;
 
@@ -133,7 +142,9 @@ class Search {
   absl::StatusOr<Score> ScoreOf(const Policy& policy);
 
   absl::Status Try(const Kind& kind);
-  absl::StatusOr<int64_t> LargestThatFits(const Kind& kind, int64_t state_blocks, Bytes& bytes);
+  absl::Status SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes);
+  absl::Status Raise(const Kind& kind, int64_t Point::*layers, int64_t high, Point& point,
+                     Bytes& bytes);
   static void Note(Outcome& outcome, Verdict verdict, const Point& point, double seconds);
   void Offer(const Kind& kind, const Point& point, const Bytes& bytes, const Score& score);
   absl::Status NoneFits() const;
@@ -167,10 +178,18 @@ std::vector<Kind> Search::OrdersAndRounds() const {
   const auto add = [&](Order order, int32_t round) {
     kinds.push_back({order, round, input_.save_at_most, 0});
   };
+  const auto add_with_first = [&](Order order, int32_t round, int32_t first, SaveLevel level) {
+    if (first + round > micro_batches_ || level < input_.save_at_most) return;
+    if (first * layers_ > kScoredVisits) return;
+    kinds.push_back({order, round, input_.save_at_most, 0, first, level});
+  };
   if (input_.space == SearchSpace::kEverything) {
     if (micro_batches_ > 1) {
-      add(Order::kRoundsAndExtra, 1);
+      add_with_first(Order::kRounds, 1, 2, input_.save_at_most);
       add(Order::kRounds, 1);
+      for (int32_t first : kFirstRounds) {
+        add_with_first(Order::kRounds, 1, first, SaveLevel::kAttention);
+      }
     }
     add(Order::kOneRoundHeld, 0);
     for (int32_t round = 1; round <= kLargestStreamedRound && round < micro_batches_; round *= 2) {
@@ -182,6 +201,9 @@ std::vector<Kind> Search::OrdersAndRounds() const {
       const auto round = static_cast<int32_t>(CeilDiv(micro_batches_, rounds));
       if (round == last || round * layers_ > kScoredVisits) continue;
       add(Order::kRoundsThroughHost, last = round);
+      for (SaveLevel level : {SaveLevel::kAttention, SaveLevel::kInput}) {
+        add_with_first(Order::kRoundsThroughHost, round, 2 * round, level);
+      }
     }
   }
   add(Order::kOneRound, 0);
@@ -210,7 +232,7 @@ std::vector<Kind> Search::Kinds() const {
 Policy Search::Make(const Kind& kind, const Point& point) const {
   Policy policy = input_.base;
   policy.micro_batches_per_round = kind.micro_batches_per_round;
-  policy.extra_in_first_round = kind.order == Order::kRoundsAndExtra;
+  policy.micro_batches_in_first_round = kind.first_round;
   const bool host_updates = point.state_blocks < blocks_;
   if (!with_backward_) {
     policy.update_time = input_.space == SearchSpace::kEverything && host_updates
@@ -226,6 +248,16 @@ Policy Search::Make(const Kind& kind, const Point& point) const {
       policy.savings[layer].place = SavePlace::kHost;
     }
   }
+  if (kind.first_round > 0 && kind.first_base != input_.save_at_most) {
+    policy.first_savings.assign(layers_, {kind.first_base, SavePlace::kDevice});
+    for (int64_t layer = 0; layer < layers_; ++layer) {
+      if (layer >= layers_ - point.first_most_layers) {
+        policy.first_savings[layer].level = input_.save_at_most;
+      } else if (layer < kind.host_layers) {
+        policy.first_savings[layer].place = SavePlace::kHost;
+      }
+    }
+  }
   policy.placements.resize(blocks_);
   for (int64_t block = 0; block < blocks_; ++block) {
     policy.placements[block] = {.weights = HoldsWeights(kind.order),
@@ -235,12 +267,24 @@ Policy Search::Make(const Kind& kind, const Point& point) const {
   return policy;
 }
 
+std::string Search::FirstWords(const Kind& kind, const Point& point) const {
+  if (kind.first_round == 0) return "";
+  std::string words = absl::StrCat(", in the first ", kind.first_round);
+  if (kind.first_base == input_.save_at_most || point.first_most_layers == layers_) return words;
+  absl::StrAppend(&words, " of which ", SavedWords(kind.first_base), " are saved");
+  if (point.first_most_layers > 0) {
+    absl::StrAppend(&words, " and of the last ", point.first_most_layers, " layers ",
+                    SavedWords(input_.save_at_most));
+  }
+  return words;
+}
+
 std::string Search::Words(const Kind& kind, const Point& point) const {
   std::string words;
   if (kind.micro_batches_per_round > 0) {
-    words = absl::StrCat("rounds of ", kind.micro_batches_per_round, " micro-batch",
-                         kind.micro_batches_per_round == 1 ? "" : "es",
-                         kind.order == Order::kRoundsAndExtra ? " and an extra one" : "", ", ");
+    words =
+        absl::StrCat("rounds of ", kind.micro_batches_per_round, " micro-batch",
+                     kind.micro_batches_per_round == 1 ? "" : "es", FirstWords(kind, point), ", ");
   }
   absl::StrAppend(&words, HoldsWeights(kind.order) ? "weights resident" : "weights streamed",
                   HoldsSums(kind.order)   ? ", gradient sums resident"
@@ -285,7 +329,7 @@ absl::StatusOr<Bytes> Search::BytesOf(const Policy& policy) {
   // Later rounds use what the first did.
   const int32_t enough =
       policy.micro_batches_per_round > 0
-          ? policy.micro_batches_per_round + (policy.extra_in_first_round ? 2 : 1)
+          ? policy.micro_batches_per_round + std::max(1, policy.micro_batches_in_first_round)
           : kLinearFrom;
   const int32_t built = std::min(micro_batches_, enough);
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram program, Draft(policy, built));
@@ -321,7 +365,8 @@ absl::StatusOr<Score> Search::ScoreOf(const Policy& policy) {
     const int32_t built = std::min(micro_batches_, few);
     return Simulated(policy, built, static_cast<double>(micro_batches_) / built);
   }
-  const int32_t extra = policy.extra_in_first_round ? 1 : 0;
+  const int32_t first = policy.micro_batches_in_first_round;
+  const int32_t extra = first > 0 ? first - round : 0;
   // With the same rest in the last round as the whole step has.
   const int32_t some = kScoredRounds * round + extra + (micro_batches_ - extra) % round;
   if (micro_batches_ <= some) return Simulated(policy, micro_batches_, 1);
@@ -336,22 +381,36 @@ absl::StatusOr<Score> Search::ScoreOf(const Policy& policy) {
   return score;
 }
 
-// Bytes grow with k, and along a line but at its ends: interpolation mostly meets k at once.
-absl::StatusOr<int64_t> Search::LargestThatFits(const Kind& kind, int64_t state_blocks,
-                                                Bytes& bytes) {
-  int64_t low = 0, high = MostLayers(kind);
+// First the rounds that there are more of.
+absl::Status Search::SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes) {
+  PENSTOCK_RETURN_IF_ERROR(Raise(kind, &Point::most_layers, MostLayers(kind), point, bytes));
+  if (MostFirstLayers(kind) == 0) return absl::OkStatus();
+  return Raise(kind, &Point::first_most_layers, MostFirstLayers(kind), point, bytes);
+}
+
+// The largest number of `layers` up to `high` that fits, where 0 does. Bytes grow with it, and
+// along a line but at its ends: interpolation mostly meets it at once.
+absl::Status Search::Raise(const Kind& kind, int64_t Point::*layers, int64_t high, Point& point,
+                           Bytes& bytes) {
+  const auto bytes_at = [&](int64_t count) {
+    Point at = point;
+    at.*layers = count;
+    return BytesOf(Make(kind, at));
+  };
+  int64_t low = 0;
   Bytes at_low = bytes;
-  PENSTOCK_ASSIGN_OR_RETURN(Bytes at_high, BytesOf(Make(kind, {state_blocks, high})));
+  PENSTOCK_ASSIGN_OR_RETURN(Bytes at_high, bytes_at(high));
   if (at_high.device <= input_.device_bytes) {
     bytes = at_high;
-    return high;
+    point.*layers = high;
+    return absl::OkStatus();
   }
   while (high - low > 1) {
     const double share = static_cast<double>(input_.device_bytes - at_low.device) /
                          static_cast<double>(at_high.device - at_low.device);
     const int64_t guess = std::clamp(
         low + static_cast<int64_t>(share * static_cast<double>(high - low)), low + 1, high - 1);
-    PENSTOCK_ASSIGN_OR_RETURN(const Bytes at_guess, BytesOf(Make(kind, {state_blocks, guess})));
+    PENSTOCK_ASSIGN_OR_RETURN(const Bytes at_guess, bytes_at(guess));
     if (at_guess.device <= input_.device_bytes) {
       low = guess;
       at_low = at_guess;
@@ -361,7 +420,8 @@ absl::StatusOr<int64_t> Search::LargestThatFits(const Kind& kind, int64_t state_
     }
   }
   bytes = at_low;
-  return low;
+  point.*layers = low;
+  return absl::OkStatus();
 }
 
 void Search::Note(Outcome& outcome, Verdict verdict, const Point& point, double seconds) {
@@ -388,7 +448,8 @@ absl::Status Search::Try(const Kind& kind) {
   Outcome& outcome = outcomes_.emplace_back(Outcome{.kind = kind});
   for (int64_t state_blocks : StateGrid(kind.order)) {
     if (result_.ops > kMaxSearchOps) break;
-    const Point least = {state_blocks, 0}, most = {state_blocks, MostLayers(kind)};
+    const Point least = {state_blocks, 0, 0};
+    const Point most = {state_blocks, MostLayers(kind), MostFirstLayers(kind)};
     PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(Make(kind, least)));
     if (state_blocks == 0) outcome.bytes = bytes;
     if (bytes.device > input_.device_bytes) break;  // more state takes more
@@ -397,10 +458,10 @@ absl::Status Search::Try(const Kind& kind) {
       Note(outcome, Verdict::kBound, most, score.seconds);
       continue;
     }
-    PENSTOCK_ASSIGN_OR_RETURN(const int64_t k, LargestThatFits(kind, state_blocks, bytes));
+    Point point = least;
+    PENSTOCK_RETURN_IF_ERROR(SaveWhatFits(kind, point, bytes));
     if (bytes.host > input_.host_bytes) continue;
-    const Point point = {state_blocks, k};
-    if (k < most.most_layers) {
+    if (point.most_layers < most.most_layers || point.first_most_layers < most.first_most_layers) {
       PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point)));
     }
     Note(outcome, Verdict::kScored, point, score.seconds);

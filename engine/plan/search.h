@@ -2,14 +2,16 @@
 // candidate scored by Simulate on a machine's rates.
 //
 // The candidates
-//   order   rounds of one micro-batch with all weights and gradient sums on the device, with and
-//           without an extra one in the first round; rounds of 1, 2, 4, 8 (fewer where layers are
-//           many) with the sums there and weights streamed; 2 to 8 rounds with weights streamed and
-//           sums that wait on the host between them; one round, weights streamed or held
+//   order   rounds of one micro-batch with all weights and gradient sums on the device; rounds of
+//           1, 2, 4, 8 (fewer where layers are many) with the sums there and weights streamed; 2 to
+//           8 rounds with weights streamed and sums that wait on the host between them; one round,
+//           weights streamed or held
+//   first   the first round as the others, or with more micro-batches, of which less is saved
 //   saving  each layer's input or attention side, on the device or on the host (in one
 //           round also of the first half of the layers); and everything for the last k layers
 //   state   optimizer state of the first j blocks on the device, j from a fixed list
-// Of these k is not enumerated: more saved is never slower, so it is the largest that fits. What
+// Of these k is not enumerated, nor is that of the first round: more saved is never slower, so it
+// is the largest that fits. What
 // could not win even with everything saved is not looked at further. Neither cuts off the best
 // candidate: it is that of the whole grid, which does not depend on the budgets. So more memory
 // is never slower, and a budget of exactly the bytes of an answer gives that answer again.

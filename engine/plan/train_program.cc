@@ -96,10 +96,12 @@ class ProgramBuilder {
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates();
     int32_t rounds = 0;
-    for (int32_t mb = 0; mb < shape_.micro_batches; mb += memory_.RoundSize(mb)) ++rounds;
+    for (int32_t mb = 0; mb < shape_.micro_batches;
+         mb += policy_.RoundSize(mb, shape_.micro_batches))
+      ++rounds;
     PlanSlots(rounds, /*both_ways=*/true);
     for (first_ = 0; first_ < shape_.micro_batches; first_ = end_) {
-      end_ = first_ + memory_.RoundSize(first_);
+      end_ = first_ + policy_.RoundSize(first_, shape_.micro_batches);
       Forward(/*keep=*/true);
       HeadBackward();
       for (int32_t block = last_layer_; block >= 1; --block) Backward(BlockId{block});
@@ -198,25 +200,29 @@ class ProgramBuilder {
 
   void ForwardLayer(BlockId block, int32_t mb, BufferId weights, bool keep) {
     const int32_t index = Index(block);
-    Emit(Lane::kCompute,
-         ForwardBlock{.block = block,
-                      .micro_batch = mb,
-                      .saved = keep ? policy_.SavingOf(index - 1).level : SaveLevel::kInput,
-                      .weights = weights,
-                      .in = memory_.Input(index, mb, keep),
-                      .out = memory_.Input(index + 1, mb, keep),
-                      .attention = memory_.Attention(index, mb, keep),
-                      .mlp = memory_.Mlp(index, mb, keep),
-                      .scratch = memory_.scratch()});
+    Emit(Lane::kCompute, ForwardBlock{.block = block,
+                                      .micro_batch = mb,
+                                      .saved = keep ? SavingOf(block).level : SaveLevel::kInput,
+                                      .weights = weights,
+                                      .in = memory_.Input(index, mb, keep),
+                                      .out = memory_.Input(index + 1, mb, keep),
+                                      .attention = memory_.Attention(index, mb, keep),
+                                      .mlp = memory_.Mlp(index, mb, keep),
+                                      .scratch = memory_.scratch()});
     if (!keep) return;
     StoreParts(block, mb, SavedPart::kAttention);
     StoreParts(block, mb, SavedPart::kMlp);
     if (index < last_layer_) StoreParts(BlockId{index + 1}, mb, SavedPart::kInput);
   }
 
+  // In the current round.
+  Saving SavingOf(BlockId block) const {
+    return policy_.SavingOf(Index(block) - 1, /*first_round=*/first_ == 0);
+  }
+
   // Whether the part of the layer is among what its level saves, and waits on the host.
   bool OnHost(BlockId block, SavedPart part) const {
-    const Saving saving = policy_.SavingOf(Index(block) - 1);
+    const Saving saving = SavingOf(block);
     if (saving.place == SavePlace::kDevice) return false;
     switch (part) {
       case SavedPart::kInput:
@@ -320,7 +326,7 @@ class ProgramBuilder {
       FetchParts(block, mb);
       Emit(Lane::kCompute, BackwardBlock{.block = block,
                                          .micro_batch = mb,
-                                         .saved = policy_.SavingOf(index - 1).level,
+                                         .saved = SavingOf(block).level,
                                          .weights = weights,
                                          .in = memory_.Input(index, mb, /*keep=*/true),
                                          .attention = memory_.Attention(index, mb, /*keep=*/true),
@@ -373,15 +379,20 @@ absl::Status Contradiction(const std::string& what) {
 absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramShape& shape) {
   if (shape.micro_batches < 1 || shape.tokens_per_micro_batch < 1 || policy.decoder_slots < 1 ||
       policy.head_chunk_rows < 1 || policy.mlp_chunk_rows < 0 ||
-      policy.micro_batches_per_round < 0) {
+      policy.micro_batches_per_round < 0 || policy.micro_batches_in_first_round < 0) {
     return Contradiction("micro-batches, tokens, slots and chunk rows must be positive");
   }
   const auto blocks = static_cast<size_t>(spec.num_blocks());
   if ((!policy.placements.empty() && policy.placements.size() != blocks) ||
-      (!policy.savings.empty() && policy.savings.size() != blocks - 2)) {
+      (!policy.savings.empty() && policy.savings.size() != blocks - 2) ||
+      (!policy.first_savings.empty() && policy.first_savings.size() != blocks - 2)) {
     return Contradiction(absl::StrCat("it places ", policy.placements.size(), " blocks and saves ",
                                       policy.savings.size(), " layers, wanted none or ", blocks,
                                       " and ", blocks - 2));
+  }
+  const bool own_first = policy.micro_batches_in_first_round > 0;
+  if (own_first ? policy.micro_batches_per_round == 0 : !policy.first_savings.empty()) {
+    return Contradiction("a first round unlike the others needs rounds, and a size of its own");
   }
   if (policy.update_time != UpdateTime::kWithBackward) return absl::OkStatus();
   for (const BlockPlacement& placement : policy.placements) {
@@ -414,7 +425,8 @@ absl::StatusOr<StepProgram> BuildEvaluationProgram(const ModelSpec& spec, const 
                                                    const ProgramShape& shape) {
   PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
   Policy one_round = policy;
-  one_round.micro_batches_per_round = 0;
+  one_round.micro_batches_per_round = one_round.micro_batches_in_first_round = 0;
+  one_round.first_savings.clear();
   return ProgramBuilder(spec, layout, one_round, shape).Evaluation();
 }
 

@@ -81,7 +81,10 @@ std::string RoundingWords(const TrainConfig& config, const ModelSpec& spec, cons
     absl::StrAppend(&words, ", tied head: rounds of ",
                     policy.micro_batches_per_round > 0
                         ? absl::StrCat(policy.micro_batches_per_round,
-                                       policy.extra_in_first_round ? " and an extra" : "")
+                                       policy.micro_batches_in_first_round > 0
+                                           ? absl::StrCat(", the first of ",
+                                                          policy.micro_batches_in_first_round)
+                                           : "")
                         : std::string("all micro-batches"));
   }
   return words;

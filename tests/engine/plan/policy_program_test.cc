@@ -155,15 +155,16 @@ TEST(PolicyProgramTest, AnUpdateOfTheNextStepComesBeforeTheWeightsAreTaken) {
   EXPECT_EQ(Index(forward.after[0]), FindOp<UpdateHost>(program, 1));
 }
 
-// What an extra micro-batch saves lies in gradient sums, but for the first layer's.
-TEST(PolicyProgramTest, AnExtraMicroBatchTakesLittleMemory) {
+// What another micro-batch of the first round saves lies in gradient sums, but for the first
+// layer's.
+TEST(PolicyProgramTest, AnotherMicroBatchInTheFirstRoundTakesLittleMemory) {
   Policy policy{.micro_batches_per_round = 1,
                 .placements = PlaceAll(kLayers, {.weights = true, .gradients = true})};
   const int64_t plain = Build(policy)->arena_bytes;
-  policy.extra_in_first_round = true;
+  policy.micro_batches_in_first_round = 2;
   const StepProgram extra = *Build(policy);
   policy.micro_batches_per_round = 2;
-  policy.extra_in_first_round = false;
+  policy.micro_batches_in_first_round = 0;
   const int64_t two = Build(policy)->arena_bytes;
   EXPECT_LT((extra.arena_bytes - plain) * kLayers / 2, two - plain);
   // Two micro-batches are through a layer's forward before the next layer's begins.
@@ -171,6 +172,24 @@ TEST(PolicyProgramTest, AnExtraMicroBatchTakesLittleMemory) {
   const auto& second = std::get<ForwardBlock>(extra.ops[FindOp<ForwardBlock>(extra, 1)].body);
   EXPECT_EQ(first.block, second.block);
   EXPECT_NE(first.micro_batch, second.micro_batch);
+}
+
+// Rounds save in the same memory, on the device and on the host: the larger of the two counts.
+TEST(PolicyProgramTest, AFirstRoundOfItsOwnSavesWhereTheOthersDo) {
+  for (SavePlace place : {SavePlace::kDevice, SavePlace::kHost}) {
+    Policy policy{.saving = {SaveLevel::kAll, place}, .micro_batches_per_round = 2};
+    const StepProgram plain = *Build(policy);
+    policy.micro_batches_in_first_round = 2;
+    const StepProgram same = *Build(policy);
+    EXPECT_EQ(same.arena_bytes, plain.arena_bytes);
+    EXPECT_EQ(same.host_arena_bytes, plain.host_arena_bytes);
+    policy.first_savings = std::vector<Saving>(kLayers, {SaveLevel::kInput, SavePlace::kHost});
+    const StepProgram inputs = *Build(policy);
+    EXPECT_EQ(inputs.host_arena_bytes > plain.host_arena_bytes, place == SavePlace::kDevice);
+    // All but the head's input, and the place through which inputs pass.
+    policy.micro_batches_in_first_round = 3;
+    EXPECT_LT(Build(policy)->arena_bytes, inputs.arena_bytes * 3 / 2);
+  }
 }
 
 TEST(PolicyProgramTest, SavingOnTheHostTakesLessOfTheDevice) {

