@@ -18,6 +18,7 @@
 #include "engine/base/thread_pool.h"
 #include "engine/engine.h"
 #include "engine/exec/executor.h"
+#include "engine/exec/gpu_devices.h"
 #include "engine/memory/host_store.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_directory.h"
@@ -79,6 +80,8 @@ class ResumeTest : public ::testing::Test {
     return absl::StrCat(config.checkpoint_directory, "/", step);
   }
 
+  void ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend backend);
+
   TempDir dir_;
 };
 
@@ -136,11 +139,12 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
 
 // Evaluation, two micro-batches a step, an epoch and most of the next; where state lies and when it
 // is updated differs before and after.
-TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunWhateverThePolicies) {
+void ResumeTest::ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend backend) {
   constexpr int64_t kSteps = 40;
   const auto config_of = [&](const std::string& run) {
     TrainConfig config = Config(run);
     config.model = ModelFromConfig{UntiedModel().dump()};
+    config.device.backend = backend;
     config.data.datasets[0].source.paths = {dir_.Path("longer.txt")};
     config.evaluation.every_steps = 3;
     config.schedule = {.warmup_steps = 25, .max_steps = kSteps};
@@ -174,6 +178,15 @@ TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunWhateverThePolicies)
     EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
     EXPECT_TRUE(ReadTree(Checkpoint(config, kSteps)) == wanted);
   }
+}
+
+TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunWhateverThePolicies) {
+  ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend::kCpu);
+}
+
+TEST_F(ResumeTest, EveryStepOfFortyAndTheRestMakeTheWholeRunOnCuda) {
+  if (ListGpuDevices().empty()) GTEST_SKIP() << "no GPU";
+  ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend::kCuda);
 }
 
 TEST_F(ResumeTest, UntiedModelsAndManyStopsToo) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <utility>
 
 #include "engine/base/check.h"
 
@@ -53,9 +54,9 @@ std::vector<Policy> DeferringAndPlacing() {
 }
 
 void UsePolicy(const Policy& policy, const ModelInput& model, TrainingPlan& plan) {
-  const int64_t head_chunk_rows = plan.policy.head_chunk_rows;
-  plan.policy = policy;
-  plan.policy.head_chunk_rows = head_chunk_rows;
+  const Policy planned = std::exchange(plan.policy, policy);
+  plan.policy.head_chunk_rows = planned.head_chunk_rows;
+  plan.policy.gradient_type = planned.gradient_type;
   for (const auto& program :
        {TrainProgram(model, plan, plan.micro_batches), EvaluationProgram(model, plan)}) {
     PENSTOCK_CHECK(program.ok(), program.status().ToString());
