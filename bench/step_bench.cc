@@ -28,10 +28,12 @@
 #include "absl/strings/str_cat.h"
 #include "bench/geometry.h"
 #include "bench/step_flags.h"
+#include "bench/step_search.h"
 #include "bench/step_timeline.h"
 #include "engine/base/labels.h"
 #include "engine/base/status.h"
 #include "engine/base/thread_pool.h"
+#include "engine/engine.h"
 #include "engine/exec/executor.h"
 #include "engine/exec/gpu_devices.h"
 #include "engine/memory/host_memory.h"
@@ -131,7 +133,8 @@ struct Setup {
   ModelSpec spec;
   ModelLayout layout;
   Policy policy;
-  NamedProfile machine;  // for predictions
+  std::string policy_words;  // of one that was searched for
+  NamedProfile machine;      // for predictions
   int threads = 0;
   std::unique_ptr<HostStore> store;
   StepProgram load, train, settle;
@@ -165,13 +168,16 @@ int64_t ArenaBudget(const StepFlags& flags) {
                            static_cast<int64_t>((flags.device_cap_gib - kBesideArenaGib) * kGib));
 }
 
+ProgramShape ShapeOf(const StepFlags& flags, const ModelSpec& spec) {
+  return {.micro_batches = static_cast<int32_t>(flags.micro_batches),
+          .tokens_per_micro_batch = flags.micro_batch_tokens,
+          .element_bytes = 2,
+          .kernel_scratch_bytes = CudaKernelScratchBytes(spec, flags.micro_batch_tokens),
+          .arena_budget_bytes = ArenaBudget(flags)};
+}
+
 absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
-  const ProgramShape shape{
-      .micro_batches = static_cast<int32_t>(flags.micro_batches),
-      .tokens_per_micro_batch = flags.micro_batch_tokens,
-      .element_bytes = 2,
-      .kernel_scratch_bytes = CudaKernelScratchBytes(setup.spec, flags.micro_batch_tokens),
-      .arena_budget_bytes = ArenaBudget(flags)};
+  const ProgramShape shape = ShapeOf(flags, setup.spec);
   PENSTOCK_ASSIGN_OR_RETURN(setup.train,
                             BuildTrainProgram(setup.spec, setup.layout, setup.policy, shape));
   PENSTOCK_ASSIGN_OR_RETURN(setup.load,
@@ -181,11 +187,19 @@ absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
   return absl::OkStatus();
 }
 
-// What needs neither memory nor a GPU.
-absl::Status PlanSetup(const StepFlags& flags, Setup& setup) {
+// What needs neither memory nor a GPU. REQUIRES: the machine is known.
+absl::Status PlanSetup(const StepFlags& flags, const Room& room, Setup& setup) {
   PENSTOCK_ASSIGN_OR_RETURN(setup.spec, FindGeometry(flags.geometry));
   setup.layout = MakeLayout(setup.spec);
   PENSTOCK_ASSIGN_OR_RETURN(setup.policy, PolicyOf(flags, setup.spec));
+  if (flags.search) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        PolicyCandidate best,
+        SearchPolicy(flags, {setup.spec, setup.layout, ShapeOf(flags, setup.spec), setup.policy,
+                             setup.machine.rates, room}));
+    setup.policy = std::move(best.policy);
+    setup.policy_words = std::move(best.words);
+  }
   return MakePrograms(flags, setup);
 }
 
@@ -198,9 +212,11 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
     setup.seconds = SecondsSince(start);
     setup.seconds_by_phase[phase] = setup.seconds - std::exchange(phases_end, setup.seconds);
   };
-  PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
   const auto devices = ListGpuDevices();
   setup.machine = ProfileOfCard(devices.empty() ? std::string() : devices.front().name);
+  const int64_t device_bytes = devices.empty() ? 0 : devices.front().memory_bytes;
+  PENSTOCK_RETURN_IF_ERROR(PlanSetup(
+      flags, {device_bytes - kDeviceReserveBytes, ReadHostMemoryLimit().usable_bytes}, setup));
   end_phase("plan");
   setup.threads = flags.threads > 0 ? static_cast<int>(flags.threads)
                                     : static_cast<int>(std::thread::hardware_concurrency());
@@ -264,8 +280,11 @@ nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
 
 absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
   Setup setup;
-  PENSTOCK_RETURN_IF_ERROR(PlanSetup(flags, setup));
   PENSTOCK_ASSIGN_OR_RETURN(setup.machine, FindMachineProfile(flags.machine));
+  PENSTOCK_RETURN_IF_ERROR(PlanSetup(
+      flags,
+      {setup.machine.device_memory_bytes - kDeviceReserveBytes, setup.machine.host_memory_bytes},
+      setup));
   const GradientPlane plane = PlaneOfSetup(flags, setup);
   nlohmann::json report = PredictionJson(flags, setup);
   report.update(
@@ -279,6 +298,7 @@ absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
         static_cast<double>(HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane)) /
             kGib},
        {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
+       {"searched_policy", setup.policy_words},
        {"ops", setup.train.ops.size()}});
   return report;
 }
@@ -386,6 +406,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
        {"setup_seconds", setup.seconds},
        {"setup_seconds_by_phase", setup.seconds_by_phase},
        {"policy", PolicyJson(flags)},
+       {"searched_policy", setup.policy_words},
        {"first_loss", measured.first_loss},
        {"last_loss", measured.last.loss_sum / static_cast<double>(measured.last.labelled_tokens)},
        {"grad_norm", measured.last.decision.grad_norm},

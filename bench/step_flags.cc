@@ -49,7 +49,7 @@ FlagTables TablesOf(StepFlags& flags) {
                       {"host_attention_layers", &flags.host_attention_layers},
                       {"host_input_layers", &flags.host_input_layers}},
           .reals = {{"device_cap_gib", &flags.device_cap_gib}},
-          .switches = {{"plan_only", &flags.plan_only}}};
+          .switches = {{"plan_only", &flags.plan_only}, {"search", &flags.search}}};
 }
 
 absl::Status CheckStepFlags(const StepFlags& flags) {

@@ -37,6 +37,9 @@ struct StepFlags {
   double device_cap_gib = 0;           // 0: none
   std::string page_lock = "required";  // preferred, off
 
+  // The policy is the planner's, as a job would have it, and of the flags above only chunk rows,
+  // gradients, slots, update=backward and the cap count.
+  bool search = false;
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
   // With plan_only the machine that the step is predicted for; a run asks its card.
   std::string machine = "h100-80gb-pcie5";
