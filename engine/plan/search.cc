@@ -84,6 +84,9 @@ bool HasRounds(Order order) { return order < Order::kOneRound; }
 bool HoldsWeights(Order order) { return order == Order::kRounds || order == Order::kOneRoundHeld; }
 bool HoldsSums(Order order) { return HasRounds(order) && order != Order::kRoundsThroughHost; }
 
+// Of the profile's rates.
+constexpr double kCautiousAdamw = 0.85, kCautiousCopies = 0.9;
+
 // a + (a - b) * times: what a line through two neighbours comes to.
 template <typename T, typename Times>
 T Extrapolate(T a, T b, Times times) {
@@ -97,12 +100,17 @@ class Search {
         layers_(input.spec.num_layers),
         blocks_(input.spec.num_blocks()),
         micro_batches_(input.shape.micro_batches),
+        cautious_(Cautious(input.machine)),
         with_backward_(input.base.update_time == UpdateTime::kWithBackward) {}
 
   absl::StatusOr<SearchResult> Run() {
     for (const Kind& kind : Kinds()) PENSTOCK_RETURN_IF_ERROR(Try(kind));
     if (!best_.has_value()) return NoneFits();
     AddRunnersUp();
+    PENSTOCK_ASSIGN_OR_RETURN(const Score score, ScoreOf(best_->policy, input_.machine));
+    best_->step_seconds = score.seconds;
+    best_->busy_seconds = score.busy;
+    best_->exposed_seconds = score.exposed;
     result_.best = *std::move(best_);
     return std::move(result_);
   }
@@ -138,8 +146,9 @@ class Search {
 
   absl::StatusOr<StepProgram> Draft(const Policy& policy, int32_t micro_batches);
   absl::StatusOr<Bytes> BytesOf(const Policy& policy);
-  absl::StatusOr<Score> Simulated(const Policy& policy, int32_t micro_batches, double repeats);
-  absl::StatusOr<Score> ScoreOf(const Policy& policy);
+  absl::StatusOr<Score> Simulated(const Policy& policy, int32_t micro_batches, double repeats,
+                                  const MachineProfile& machine);
+  absl::StatusOr<Score> ScoreOf(const Policy& policy, const MachineProfile& machine);
 
   absl::Status Try(const Kind& kind);
   absl::Status SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes);
@@ -154,6 +163,7 @@ class Search {
   const SearchInput& input_;
   const int64_t layers_, blocks_;
   const int32_t micro_batches_;
+  const MachineProfile cautious_;
   const bool with_backward_;  // updates
   std::optional<PolicyCandidate> best_;
   size_t best_kind_ = 0;  // in outcomes_
@@ -342,8 +352,8 @@ absl::StatusOr<Bytes> Search::BytesOf(const Policy& policy) {
   return bytes;
 }
 
-absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batches,
-                                        double repeats) {
+absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batches, double repeats,
+                                        const MachineProfile& machine) {
   PENSTOCK_ASSIGN_OR_RETURN(StepProgram program, Draft(policy, micro_batches));
   DeriveOrder(program);
   const Simulation simulation =
@@ -353,25 +363,25 @@ absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batc
                                    .head_chunk_rows = policy.head_chunk_rows,
                                    .element_bytes = input_.shape.element_bytes,
                                    .micro_batches_per_op = repeats},
-                                  input_.machine));
+                                  machine));
   return Score{simulation.seconds, simulation.busy_seconds, simulation.exposed_seconds};
 }
 
-absl::StatusOr<Score> Search::ScoreOf(const Policy& policy) {
+absl::StatusOr<Score> Search::ScoreOf(const Policy& policy, const MachineProfile& machine) {
   const int32_t round = policy.micro_batches_per_round;
   if (round == 0) {
     const auto few = static_cast<int32_t>(
         std::max<int64_t>(kLinearFrom, kScoredVisits / std::max<int64_t>(1, layers_)));
     const int32_t built = std::min(micro_batches_, few);
-    return Simulated(policy, built, static_cast<double>(micro_batches_) / built);
+    return Simulated(policy, built, static_cast<double>(micro_batches_) / built, machine);
   }
   const int32_t first = policy.micro_batches_in_first_round;
   const int32_t extra = first > 0 ? first - round : 0;
   // With the same rest in the last round as the whole step has.
   const int32_t some = kScoredRounds * round + extra + (micro_batches_ - extra) % round;
-  if (micro_batches_ <= some) return Simulated(policy, micro_batches_, 1);
-  PENSTOCK_ASSIGN_OR_RETURN(Score score, Simulated(policy, some, 1));
-  PENSTOCK_ASSIGN_OR_RETURN(const Score less, Simulated(policy, some - round, 1));
+  if (micro_batches_ <= some) return Simulated(policy, micro_batches_, 1, machine);
+  PENSTOCK_ASSIGN_OR_RETURN(Score score, Simulated(policy, some, 1, machine));
+  PENSTOCK_ASSIGN_OR_RETURN(const Score less, Simulated(policy, some - round, 1, machine));
   const int32_t rounds_left = (micro_batches_ - some) / round;
   score.seconds = Extrapolate(score.seconds, less.seconds, rounds_left);
   for (int lane = 0; lane < kLaneCount; ++lane) {
@@ -432,15 +442,13 @@ void Search::Note(Outcome& outcome, Verdict verdict, const Point& point, double 
 }
 
 void Search::Offer(const Kind& kind, const Point& point, const Bytes& bytes, const Score& score) {
-  if (best_.has_value() && score.seconds >= best_->step_seconds) return;
+  if (best_.has_value() && score.seconds >= best_->cautious_seconds) return;
   best_kind_ = outcomes_.size() - 1;
   best_ = PolicyCandidate{.policy = Make(kind, point),
                           .words = Words(kind, point),
                           .arena_bytes = bytes.device,
                           .host_arena_bytes = bytes.host,
-                          .step_seconds = score.seconds,
-                          .busy_seconds = score.busy,
-                          .exposed_seconds = score.exposed};
+                          .cautious_seconds = score.seconds};
 }
 
 absl::Status Search::Try(const Kind& kind) {
@@ -453,8 +461,8 @@ absl::Status Search::Try(const Kind& kind) {
     PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(Make(kind, least)));
     if (state_blocks == 0) outcome.bytes = bytes;
     if (bytes.device > input_.device_bytes) break;  // more state takes more
-    PENSTOCK_ASSIGN_OR_RETURN(Score score, ScoreOf(Make(kind, most)));
-    if (best_.has_value() && score.seconds >= best_->step_seconds) {
+    PENSTOCK_ASSIGN_OR_RETURN(Score score, ScoreOf(Make(kind, most), cautious_));
+    if (best_.has_value() && score.seconds >= best_->cautious_seconds) {
       Note(outcome, Verdict::kBound, most, score.seconds);
       continue;
     }
@@ -462,7 +470,7 @@ absl::Status Search::Try(const Kind& kind) {
     PENSTOCK_RETURN_IF_ERROR(SaveWhatFits(kind, point, bytes));
     if (bytes.host > input_.host_bytes) continue;
     if (point.most_layers < most.most_layers || point.first_most_layers < most.first_most_layers) {
-      PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point)));
+      PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point), cautious_));
     }
     Note(outcome, Verdict::kScored, point, score.seconds);
     Offer(kind, point, bytes, score);
@@ -512,7 +520,7 @@ void Search::AddRunnersUp() {
 std::string Search::Why(const Outcome& outcome) const {
   if (outcome.verdict != Verdict::kUnfit) {
     return absl::StrFormat("%s%.1f%% slower", outcome.verdict == Verdict::kBound ? "at least " : "",
-                           100 * (outcome.seconds / best_->step_seconds - 1));
+                           100 * (outcome.seconds / best_->cautious_seconds - 1));
   }
   const bool device = outcome.bytes.device > input_.device_bytes;
   return absl::StrCat("needs ",
@@ -522,6 +530,14 @@ std::string Search::Why(const Outcome& outcome) const {
 }
 
 }  // namespace
+
+MachineProfile Cautious(const MachineProfile& machine) {
+  MachineProfile cautious = machine;
+  cautious.adamw_parameters *= kCautiousAdamw;
+  cautious.copy_in_bytes *= kCautiousCopies;
+  cautious.copy_out_bytes *= kCautiousCopies;
+  return cautious;
+}
 
 absl::StatusOr<SearchResult> ChoosePolicy(const SearchInput& input) { return Search(input).Run(); }
 

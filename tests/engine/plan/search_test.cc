@@ -99,7 +99,7 @@ TEST(SearchTest, ManyTokensOnAnH100RunInRoundsWithWeightsAndSumsResident) {
   EXPECT_EQ(policy.micro_batches_per_round, 1);
   EXPECT_GT(policy.micro_batches_in_first_round, 1);
   EXPECT_TRUE(policy.PlacementOf(28).weights && policy.PlacementOf(1).gradients);
-  EXPECT_EQ(LayersSaving(policy, SaveLevel::kAll), 28);
+  EXPECT_GE(LayersSaving(policy, SaveLevel::kAll), 26);
   EXPECT_NEAR(StateBlocks(policy), 2, 2);
   // Measured: 11.44 s.
   EXPECT_NEAR(found->best.step_seconds, 11.44, 0.1 * 11.44);
@@ -174,8 +174,8 @@ TEST(SearchTest, MoreMemoryIsNeverSlowerAndExactlyTheBytesOfAnAnswerGiveItAgain)
           }
           EXPECT_LE(found->best.arena_bytes, job.device_bytes);
           EXPECT_LE(found->best.host_arena_bytes, job.host_bytes);
-          EXPECT_GE(found->best.step_seconds, faster);
-          faster = found->best.step_seconds;
+          EXPECT_GE(found->best.cautious_seconds, faster);
+          faster = found->best.cautious_seconds;
           ExpectAsPromised(job, found->best);
           job.device_bytes = found->best.arena_bytes;
           const auto again = ChoosePolicy(job.Input());
@@ -246,10 +246,10 @@ TEST(SearchTest, NoPolicyThatFitsIsFaster) {
             const CostInput cost{.tokens_per_micro_batch = 512,
                                  .mean_document_tokens = 1024,
                                  .head_chunk_rows = 2048};
-            const double seconds =
-                Simulate(*program, OpSeconds(*program, job.spec, job.layout, cost, input.machine))
-                    .seconds;
-            EXPECT_LE(found->best.step_seconds, 1.000001 * seconds);
+            const double seconds = Simulate(*program, OpSeconds(*program, job.spec, job.layout,
+                                                                cost, Cautious(input.machine)))
+                                       .seconds;
+            EXPECT_LE(found->best.cautious_seconds, 1.000001 * seconds);
           }
         }
       }
