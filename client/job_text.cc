@@ -166,6 +166,8 @@ std::string CheckpointPage(const v1::Checkpoint& checkpoint) {
   facts.Add("Validation loss", ValidationText(checkpoint));
   facts.Add("Size", FormatBytes(checkpoint.bytes()));
   facts.Add("Created", FormatTime(checkpoint.create_time()));
+  facts.Add("Written in", absl::StrFormat("%.3g s, of which training waited %.3g s",
+                                          checkpoint.write_seconds(), checkpoint.wait_seconds()));
   facts.Add("Attempt", absl::StrCat(checkpoint.attempt()));
   facts.Add("Pinned", checkpoint.pinned() ? "yes" : "no");
   facts.Add("Directory", checkpoint.directory());

@@ -248,6 +248,10 @@ struct StepRecord {
   StepOutcome outcome = StepOutcome::kApplied;
   std::vector<int64_t> skipped_documents = {};  // of a step that was not applied, at most 64
   std::map<std::string, double> lane_busy_seconds = {};
+  // Of step_seconds, what went by in waiting for a checkpoint that was being written.
+  double checkpoint_wait_seconds = 0;
+  // Standard deviations by which the loss is above those of the steps before; 0 while nobody knows.
+  double loss_z_score = 0;
 };
 
 struct EvaluationRecord {
@@ -263,6 +267,8 @@ struct CheckpointRecord {
   double loss = 0;
   std::optional<double> evaluation_loss = {};  // of the model after the step, if it was evaluated
   std::string directory;
+  double write_seconds = 0;   // from the end of the step until it was on the device
+  double waited_seconds = 0;  // of that, what training waited for it
 };
 
 // Where a run goes on from.
@@ -288,12 +294,14 @@ class TrainObserver {
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
   // Before the first step, if the run does not start from step 0.
   virtual void OnResumed(const ResumeRecord& record) = 0;
+  // Steps go on while a checkpoint is written: that it is there, or could not be written, is told
+  // after a later step.
   virtual void OnCheckpointSaved(const CheckpointRecord& record) = 0;
   virtual void OnCheckpointRemoved(int64_t step) = 0;
   // It could not be written. Training goes on; another is tried when one is due, or in a minute.
   virtual void OnCheckpointFailed(int64_t step, const absl::Status& error) = 0;
   // Asked between steps. True, once a request: save a checkpoint of the last finished step, unless
-  // there is one, and go on.
+  // there is one, while steps go on.
   virtual bool TakeSaveRequest() = 0;
   // Asked between steps and now and then in long phases. kStop: save a checkpoint of the last
   // finished step (none if there is none yet) and return.

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/exec/update_gate.h"
 #include "engine/memory/host_store.h"
 #include "engine/memory/page_lock.h"
 #include "engine/nn/decoder.h"
@@ -31,6 +32,7 @@ struct StepInput {
   std::span<const MicroBatchView> micro_batches;  // as many as the program has
   int64_t labelled_tokens = 0;                    // of all of them: the loss's denominator
   OptimizerStep optimizer = {};
+  UpdateGate* gate = nullptr;  // asked, if there is one, before the host store changes
 };
 
 struct StepResult {

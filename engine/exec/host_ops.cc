@@ -12,8 +12,10 @@ namespace {
 
 absl::Status Update(const cpu::Context& context, HostStore& store, BlockId block_id,
                     const float* gradient, const bf16* gradient_bf16, const StepUpdates& updates) {
+  if (!updates.changes_weights()) return absl::OkStatus();
+  updates.AskToChange(block_id);
+  store.updating = true;
   BlockStore& block = store.block(block_id);
-  if (updates.changes_weights()) store.updating = true;
   return UpdateParameters(context, store.layout().blocks[Index(block_id)],
                           {.hi = block.hi.data(),
                            .lo = block.lo.data(),

@@ -6,12 +6,13 @@
 
 namespace penstock {
 
-absl::Status StepUpdates::Begin(const StepProgram& program) {
+absl::Status StepUpdates::Begin(const StepProgram& program, UpdateGate* gate) {
   if (pending_ && program.updates != Updates::kPending) {
     return Error(absl::StatusCode::kInternal, reason::kInternal,
                  "the last step's update is pending; run the settle program first");
   }
   mode_ = program.updates;
+  gate_ = gate;
   decided_ = {};
   applying_ = std::exchange(pending_, std::nullopt);
   return absl::OkStatus();

@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "engine/exec/executor.h"
+#include "engine/exec/update_gate.h"
 #include "engine/memory/host_store.h"
 #include "engine/plan/step_program.h"
 
@@ -18,7 +19,13 @@ class StepUpdates {
  public:
   // Internal if the program fetches weights or loads state while an update is pending that it
   // does not apply: it would work with weights of the step before.
-  absl::Status Begin(const StepProgram& program);
+  absl::Status Begin(const StepProgram& program, UpdateGate* gate = nullptr);
+
+  // To be called before an op changes planes or moments of the block in the store; waits, if the
+  // run has a gate, until it may.
+  void AskToChange(BlockId block) const {
+    if (gate_ != nullptr) gate_->BeforeUpdate(block);
+  }
 
   // ClipScale has decided.
   void Decide(const StepDecision& decision, const OptimizerStep& optimizer);
@@ -44,6 +51,7 @@ class StepUpdates {
     OptimizerStep optimizer;
   };
   Updates mode_ = Updates::kNone;
+  UpdateGate* gate_ = nullptr;
   StepDecision decided_;
   std::optional<Update> applying_, pending_;
 };

@@ -17,9 +17,11 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/thread_pool.h"
@@ -74,14 +76,31 @@ std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout);
 // Bytes of tensors in a checkpoint of the store, headers and small files not counted.
 int64_t CheckpointBytes(const HostStore& store);
 
+// Called when a checkpoint needs nothing more of a block, once a block, from any thread of the
+// pool.
+using BlockCopied = absl::FunctionRef<void(BlockId block)>;
+
+struct CheckpointWriteOptions {
+  // The order in which blocks are to change, if they are to change while the checkpoint is written.
+  std::span<const BlockId> update_order = {};
+  std::optional<BlockCopied> copied = {};
+};
+
+// How many threads a checkpoint is written by where a job has `threads`: a disk is kept busy by
+// few. And the memory that they take, for the memory plan.
+int CheckpointThreads(int threads);
+int64_t CheckpointPeakBytes(int checkpoint_threads);
+
 // Gives the bytes of all files. AlreadyExists / OUTPUT_EXISTS if the destination exists;
 // ResourceExhausted / DISK_INSUFFICIENT, before anything is written, if its file system lacks the
 // room. Everything is stored bit for bit,
-// finite or not; the moments only if the store has them. `store` must not change until this
-// returns. Each thread of the pool writes files of its own through one window (ExportPeakBytes).
+// finite or not; the moments only if the store has them. A block of `store` must not change until
+// it has been copied, or this returns. Each thread of the pool writes files of its own
+// (CheckpointPeakBytes). The bytes do not depend on the options.
 absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
                                         const CheckpointInfo& info, const std::string& destination,
-                                        ThreadPool& pool, ProgressFunction progress);
+                                        ThreadPool& pool, ProgressFunction progress,
+                                        const CheckpointWriteOptions& options = {});
 
 // A tensor file of a checkpoint, open.
 struct CheckpointFile {

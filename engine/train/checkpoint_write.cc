@@ -1,5 +1,7 @@
-// Writing a checkpoint: the list of files is a function of the layout; each file is a task.
+// Writing a checkpoint: the list of files is a function of the layout; each file is a task. Threads
+// take the tasks in an order that does not show in the result.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "engine/train/checkpoint_manifest.h"
 #include "engine/train/import.h"
 #include "engine/train/safetensors_writer.h"
+#include "engine/train/save_order.h"
 #include "engine/train/staged_directory.h"
 
 namespace penstock {
@@ -22,6 +25,9 @@ constexpr int64_t kFileBytes = int64_t{1} << 30;
 constexpr int64_t kMaxFullFiles = 96;
 // Manifest, side files, headers, what a file system takes for itself.
 constexpr int64_t kRoomBesideTensors = int64_t{16} << 20;
+constexpr int kMaxThreads = 8;
+// What a thread touches of its stack, and what opening a file takes.
+constexpr int64_t kBytesPerThread = int64_t{1} << 20;
 
 struct FileTask {
   CheckpointPlane plane;
@@ -42,14 +48,60 @@ std::vector<FileTask> ListFiles(const HostStore& store) {
   return tasks;
 }
 
+// The three planes of a file one after the other, files in the order in which they are due: a block
+// may change when all its planes are copied.
+std::vector<int64_t> OrderOf(const std::vector<FileTask>& tasks, const ModelLayout& layout,
+                             std::span<const BlockId> update_order) {
+  const ParameterIndex index(layout);
+  const auto per_plane = std::count_if(tasks.begin(), tasks.end(), [](const FileTask& task) {
+    return task.plane == CheckpointPlane::kWeights;
+  });
+  std::vector<std::vector<BlockId>> blocks(static_cast<size_t>(per_plane));
+  for (size_t file = 0; file < blocks.size(); ++file) {
+    for (const WeightEntry& entry : tasks[file].file.entries) {
+      blocks[file].push_back(index.Find(entry.name)->block);
+    }
+  }
+  std::vector<int64_t> order;
+  for (const int64_t file : ChooseSaveOrder(blocks, update_order)) {
+    for (size_t task = file; task < tasks.size(); task += per_plane) {
+      order.push_back(static_cast<int64_t>(task));
+    }
+  }
+  return order;
+}
+
+// Counts what is still to be copied of each block. Thread-safe.
+class CopiedBlocks {
+ public:
+  CopiedBlocks(const HostStore& store, std::optional<BlockCopied> copied)
+      : copied_(copied), left_(store.layout().blocks.size()) {
+    const int64_t planes = store.has_moments() ? 3 : 1;
+    for (size_t i = 0; i < left_.size(); ++i) {
+      for (const Parameter& parameter : store.layout().blocks[i].parameters) {
+        left_[i] += planes * parameter.size;
+      }
+    }
+  }
+
+  void Copied(BlockId block, int64_t elements) {
+    if (left_[Index(block)].fetch_sub(elements) == elements && copied_) (*copied_)(block);
+  }
+
+ private:
+  const std::optional<BlockCopied> copied_;
+  std::vector<std::atomic<int64_t>> left_;  // elements, by block
+};
+
 class FileTaskWriter {
  public:
   FileTaskWriter(const HostStore& store, const StagedDirectory& staged, int workers,
-                 SharedProgress& progress)
+                 CopiedBlocks& copied, SharedProgress& progress)
       : store_(store),
         staged_(staged),
         index_(store.layout()),
         windows_(workers),
+        copied_(copied),
         progress_(progress) {}
 
   absl::StatusOr<WrittenFile> Write(const FileTask& task, int worker) {
@@ -63,6 +115,7 @@ class FileTaskWriter {
         const std::span<const float> values =
             Values(task.plane, place.block, place.parameter->offset + first, count, worker);
         PENSTOCK_RETURN_IF_ERROR(writer.Append(std::as_bytes(values)));
+        copied_.Copied(place.block, count);
         progress_.Finish(absl::OkStatus(), static_cast<int64_t>(values.size_bytes()));
         if (progress_.failed()) return absl::CancelledError("another file failed");
       }
@@ -87,22 +140,29 @@ class FileTaskWriter {
   const StagedDirectory& staged_;
   const ParameterIndex index_;
   std::vector<std::vector<float>> windows_;  // by worker
+  CopiedBlocks& copied_;
   SharedProgress& progress_;
 };
 
 absl::Status WriteTensors(const HostStore& store, const StagedDirectory& staged, ThreadPool& pool,
-                          ProgressFunction progress, std::vector<WrittenFile>& files) {
+                          ProgressFunction progress, const CheckpointWriteOptions& options,
+                          std::vector<WrittenFile>& files) {
   const std::vector<FileTask> tasks = ListFiles(store);
+  const std::vector<int64_t> order = OrderOf(tasks, store.layout(), options.update_order);
   files.resize(tasks.size());
   SharedProgress shared(CheckpointBytes(store), progress);
-  FileTaskWriter writer(store, staged, pool.size(), shared);
-  pool.ParallelFor(static_cast<int64_t>(tasks.size()), [&](int64_t task, int worker) {
-    if (shared.failed()) return;
-    absl::StatusOr<WrittenFile> written = writer.Write(tasks[task], worker);
-    if (!written.ok()) {
-      shared.Finish(written.status(), 0);
-    } else {
-      files[task] = *std::move(written);
+  CopiedBlocks copied(store, options.copied);
+  FileTaskWriter writer(store, staged, pool.size(), copied, shared);
+  std::atomic<size_t> next = 0;
+  // A task of the pool goes through whatever is next: the pool itself cuts its tasks into shares.
+  pool.ParallelFor(pool.size(), [&](int64_t, int worker) {
+    for (size_t at = next++; at < order.size() && !shared.failed(); at = next++) {
+      absl::StatusOr<WrittenFile> written = writer.Write(tasks[order[at]], worker);
+      if (!written.ok()) {
+        shared.Finish(written.status(), 0);
+      } else {
+        files[order[at]] = *std::move(written);
+      }
     }
   });
   return shared.status();
@@ -146,6 +206,13 @@ std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout) {
       .files;
 }
 
+int CheckpointThreads(int threads) { return std::min(threads, kMaxThreads); }
+
+int64_t CheckpointPeakBytes(int checkpoint_threads) {
+  return checkpoint_threads * (kWindowElements * static_cast<int64_t>(sizeof(float)) +
+                               FileWriter::kBufferBytes + kBytesPerThread);
+}
+
 int64_t CheckpointBytes(const HostStore& store) {
   const int64_t values = store.has_moments() ? 3 : 1;
   return store.layout().parameter_count * values * static_cast<int64_t>(sizeof(float));
@@ -153,7 +220,8 @@ int64_t CheckpointBytes(const HostStore& store) {
 
 absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
                                         const CheckpointInfo& info, const std::string& destination,
-                                        ThreadPool& pool, ProgressFunction progress) {
+                                        ThreadPool& pool, ProgressFunction progress,
+                                        const CheckpointWriteOptions& options) {
   if (info.loss && !std::isfinite(*info.loss)) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
                  absl::StrCat("the loss of a checkpoint is ", *info.loss,
@@ -163,7 +231,7 @@ absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSour
                             StagedDirectory::Create(destination, Existing::kRefuse));
   PENSTOCK_RETURN_IF_ERROR(staged.CheckRoom(CheckpointBytes(store) + kRoomBesideTensors));
   CheckpointManifest manifest{.info = info, .files = {}, .source = source};
-  PENSTOCK_RETURN_IF_ERROR(WriteTensors(store, staged, pool, progress, manifest.files));
+  PENSTOCK_RETURN_IF_ERROR(WriteTensors(store, staged, pool, progress, options, manifest.files));
   PENSTOCK_RETURN_IF_ERROR(WriteSource(staged, source, manifest.files));
   PENSTOCK_ASSIGN_OR_RETURN(
       const WrittenFile last,

@@ -168,7 +168,8 @@ absl::Status StoreReader::Read(const std::string& name, int64_t first, std::span
 }
 
 int64_t ExportPeakBytes(int workers) {
-  return workers * kWindowElements * static_cast<int64_t>(2 * sizeof(float));
+  return workers * kWindowElements * static_cast<int64_t>(2 * sizeof(float)) +
+         FileWriter::kBufferBytes;
 }
 
 absl::Status ExportModel(const WeightReader& weights, const ExportSource& source,

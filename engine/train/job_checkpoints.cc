@@ -111,14 +111,12 @@ void JobCheckpoints::SetAside(int64_t step, const absl::Status& why) {
   events_.removed(step);
 }
 
-absl::StatusOr<int64_t> JobCheckpoints::Save(const HostStore& store, const ExportSource& source,
-                                             const CheckpointInfo& info, ThreadPool& pool,
-                                             ProgressFunction progress) {
+absl::StatusOr<int64_t> JobCheckpoints::Write(const HostStore& store, const ExportSource& source,
+                                              const CheckpointInfo& info, ThreadPool& pool,
+                                              ProgressFunction progress,
+                                              const CheckpointWriteOptions& options) const {
   PENSTOCK_RETURN_IF_ERROR(MakeDirectories(directory_));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const int64_t bytes, WriteCheckpoint(store, source, info, PathOf(info.step), pool, progress));
-  steps_.insert(info.step);
-  return bytes;
+  return WriteCheckpoint(store, source, info, PathOf(info.step), pool, progress, options);
 }
 
 void JobCheckpoints::NoteExportBegun() const {

@@ -20,7 +20,7 @@
 
 namespace penstock {
 
-// Thread-compatible. One instance a directory at a time: the job's lock sees to it.
+// Thread-compatible, but for Write. One instance a directory at a time: the job's lock sees to it.
 class JobCheckpoints {
  public:
   struct Events {
@@ -48,10 +48,13 @@ class JobCheckpoints {
   std::string PathOf(int64_t step) const;
 
   // Writes {directory}/{info.step} and gives its bytes. After an error what was there is there
-  // still. REQUIRES: !Has(info.step).
-  absl::StatusOr<int64_t> Save(const HostStore& store, const ExportSource& source,
-                               const CheckpointInfo& info, ThreadPool& pool,
-                               ProgressFunction progress);
+  // still. May run on another thread than what follows: Saved() makes it one of the job's.
+  // REQUIRES: !Has(info.step).
+  absl::StatusOr<int64_t> Write(const HostStore& store, const ExportSource& source,
+                                const CheckpointInfo& info, ThreadPool& pool,
+                                ProgressFunction progress,
+                                const CheckpointWriteOptions& options) const;
+  void Saved(int64_t step) { steps_.insert(step); }
   // Removes what need not stay, and what was superseded. REQUIRES: one was saved by now. `best`:
   // the step whose evaluation is the lowest, if that is to stay.
   void Prune(std::optional<int64_t> best);

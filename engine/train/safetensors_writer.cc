@@ -38,9 +38,10 @@ absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
   for (const WeightEntry& entry : entries) data_bytes += entry.bytes();
   const std::string header = MakeHeader(entries);
   const uint64_t length = header.size();
-  PENSTOCK_ASSIGN_OR_RETURN(FileWriter file, FileWriter::Create(directory_fd, directory, name));
-  PENSTOCK_RETURN_IF_ERROR(
-      file.Reserve(static_cast<int64_t>(sizeof(length) + length) + data_bytes));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      FileWriter file,
+      FileWriter::Create(directory_fd, directory, name,
+                         static_cast<int64_t>(sizeof(length) + length) + data_bytes));
   PENSTOCK_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(&length, 1))));
   PENSTOCK_RETURN_IF_ERROR(file.Append(std::as_bytes(std::span(header))));
   return SafetensorsWriter(std::move(file), data_bytes);

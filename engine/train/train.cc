@@ -26,9 +26,10 @@
 #include "engine/train/import.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/job_encoding.h"
+#include "engine/train/loss_watch.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
-#include "engine/train/save_schedule.h"
+#include "engine/train/run_saves.h"
 #include "engine/train/train_with_plan.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_plan.h"
@@ -37,7 +38,7 @@
 namespace penstock {
 namespace {
 
-using Clock = SaveSchedule::Clock;
+using Clock = std::chrono::steady_clock;
 
 // Of device memory, beside the context that the GPU's free bytes are without: workspaces of
 // libraries, and what an allocator loses at the edges.
@@ -64,12 +65,14 @@ class TrainRun {
     PENSTOCK_RETURN_IF_ERROR(OpenData());
     PENSTOCK_RETURN_IF_ERROR(FillStore());
     PENSTOCK_RETURN_IF_ERROR(CreateTrainer());
+    CreateSaves();
     absl::Status trained = Steps();
     if (trained.ok()) trained = SaveCheckpoint();
+    saves_->Finish();  // what was begun is whole, however training has ended
     if (ReasonOf(trained) == reason::kDeviceFailed) SaveWhatTheStoreHolds();
     PENSTOCK_RETURN_IF_ERROR(trained);
     if (summary_.end == TrainEnd::kFinished) PENSTOCK_RETURN_IF_ERROR(Export());
-    if (summary_.output_directory.empty()) PENSTOCK_RETURN_IF_ERROR(save_error_);
+    if (summary_.output_directory.empty()) PENSTOCK_RETURN_IF_ERROR(saves_->error());
     summary_.steps = steps_done_;
     return summary_;
   }
@@ -226,9 +229,19 @@ class TrainRun {
                      ", but the run has ", trainer_->total_steps(), "; use another checkpoint"));
   }
 
+  void CreateSaves() {
+    saves_.emplace(RunSaves::Args{.config = config_.checkpoints,
+                                  .store = *store_,
+                                  .source = model_.source,
+                                  .checkpoints = *checkpoints_,
+                                  .observer = observer_,
+                                  .threads = CheckpointThreads(plan_.threads),
+                                  .update_order = trainer_->update_order()});
+    trainer_->set_update_gate(saves_->gate());
+  }
+
   absl::Status Steps() {
     const int64_t total = trainer_->total_steps();
-    save_schedule_.emplace(config_.checkpoints, Clock::now());
     if (evaluation_due_) PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
     while (steps_done_ < total) {
       if (observer_.Ask() == Wish::kStop) {
@@ -239,19 +252,21 @@ class TrainRun {
                         static_cast<double>(steps_done_) / static_cast<double>(total));
       before_last_ = std::exchange(last_, InfoNow());
       PENSTOCK_ASSIGN_OR_RETURN(StepRecord record, trainer_->Step(steps_done_));
+      record.checkpoint_wait_seconds = saves_->TakeWaitedSeconds();
       ComparePrediction(record);
+      JudgeLoss(record);
       steps_done_ = record.step;
       tokens_done_ += record.real_tokens;
       loss_ = record.loss;
       evaluation_loss_.reset();
       observer_.OnStep(record);
+      saves_->Collect();
       PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));
       PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
       const bool wanted = observer_.TakeSaveRequest();  // asked always: it is taken by asking
       const bool improved = config_.checkpoints.keep_best && best_ && best_->step == steps_done_;
-      const bool due = save_schedule_->Due(steps_done_, Clock::now());
-      if (steps_done_ < total && (wanted || improved || due)) {
-        PENSTOCK_RETURN_IF_ERROR(SaveCheckpoint());
+      if (steps_done_ < total && (wanted || improved || saves_->Due(steps_done_))) {
+        PENSTOCK_RETURN_IF_ERROR(BeginCheckpoint());
       }
     }
     return absl::OkStatus();
@@ -264,7 +279,7 @@ class TrainRun {
     if (!trainer_->IsFullStep(record.step - 1)) return;
     record.predicted_step_seconds = plan_.memory.prediction.step_seconds;
     if (record.step - first_step_ <= kWarmUpSteps || compared_steps_ == kCompared) return;
-    compared_seconds_ += record.step_seconds;
+    compared_seconds_ += record.step_seconds - record.checkpoint_wait_seconds;
     if (++compared_steps_ < kCompared) return;
     const double mean = compared_seconds_ / static_cast<double>(kCompared);
     const double drift = mean / record.predicted_step_seconds - 1;
@@ -273,6 +288,18 @@ class TrainRun {
         "steps take %.4g s, %.0f%% %s than the %.4g s predicted from the machine profile %s", mean,
         100 * std::abs(drift), drift > 0 ? "more" : "less", record.predicted_step_seconds,
         plan_.memory.prediction.machine));
+  }
+
+  void JudgeLoss(StepRecord& record) {
+    if (record.outcome != StepOutcome::kApplied || !std::isfinite(record.loss)) return;
+    const LossWatch::Verdict verdict = loss_watch_.Add(record.loss);
+    record.loss_z_score = verdict.z_score;
+    if (!verdict.begins) return;
+    observer_.OnLog(absl::StrFormat(
+        "loss spike: %.4g in step %d is %.1f standard deviations above the %.4g of the steps "
+        "before; if it does not come down again, go on from a checkpoint before it with a lower "
+        "learning rate",
+        record.loss, record.step, verdict.z_score, verdict.mean));
   }
 
   // The weights are as good as before the streak, so they are saved before the job fails.
@@ -312,33 +339,24 @@ class TrainRun {
     return absl::OkStatus();
   }
 
-  // Of the last finished step, unless there is none or it is saved already. One that cannot be
-  // written is reported and left in save_error_: what the run has in memory is as good as before.
-  absl::Status SaveCheckpoint() {
-    if (steps_done_ == 0 || checkpoints_->Has(steps_done_)) return absl::OkStatus();
-    observer_.OnPhase(Phase::kCheckpoint, 0);
+  // Of the last finished step, unless there is none or it is saved already. Training goes on while
+  // it is written. One that cannot be written is reported by `saves_`, no error: what the run has
+  // in memory is as good as before.
+  absl::Status BeginCheckpoint() {
+    if (steps_done_ == 0 || saves_->Has(steps_done_)) return absl::OkStatus();
+    saves_->Finish();
+    const Clock::time_point start = Clock::now();
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
-    const CheckpointInfo info = InfoNow();
-    ReportSave(info, Write(info));
+    saves_->Begin(InfoNow(), std::chrono::duration<double>(Clock::now() - start).count());
     return absl::OkStatus();
   }
 
-  void ReportSave(const CheckpointInfo& info, const absl::StatusOr<int64_t>& bytes) {
-    save_error_ = bytes.status();
-    if (!save_error_.ok()) {
-      save_schedule_->Failed(Clock::now());
-      observer_.OnCheckpointFailed(info.step, save_error_);
-      return;
-    }
-    save_schedule_->Saved(Clock::now());
-    observer_.OnCheckpointSaved(
-        {.step = info.step,
-         .bytes = *bytes,
-         .loss = info.loss.value_or(std::numeric_limits<double>::quiet_NaN()),
-         .evaluation_loss = info.evaluation_loss,
-         .directory = checkpoints_->PathOf(info.step)});
-    checkpoints_->Prune(config_.checkpoints.keep_best && best_ ? std::optional(best_->step)
-                                                               : std::nullopt);
+  // The same, and waits until it is written.
+  absl::Status SaveCheckpoint() {
+    saves_->Finish();  // if it fails, this step is still to be saved
+    PENSTOCK_RETURN_IF_ERROR(BeginCheckpoint());
+    saves_->Finish();
+    return absl::OkStatus();
   }
 
   // The device is lost, and with it whatever was only there. Masters and moments are in host
@@ -356,7 +374,8 @@ class TrainRun {
     for (CheckpointInfo info : {InfoNow(), last_, before_last_}) {
       if (info.step != *step || info.step == 0 || checkpoints_->Has(info.step)) continue;
       info.updates_applied = store_->updates_applied;
-      ReportSave(info, Write(info));
+      saves_->Begin(info, 0);
+      saves_->Finish();
       return;
     }
   }
@@ -372,16 +391,6 @@ class TrainRun {
             .best = best_,
             .code_version = Version(),
             .facts = facts_};
-  }
-
-  absl::StatusOr<int64_t> Write(const CheckpointInfo& info) {
-    ThreadPool pool(plan_.threads);
-    return checkpoints_->Save(
-        *store_, model_.source, info, pool, [this](int64_t done, int64_t total) {
-          observer_.OnPhase(Phase::kCheckpoint,
-                            static_cast<double>(done) / static_cast<double>(total));
-          return absl::OkStatus();  // a checkpoint begun is finished
-        });
   }
 
   absl::Status Export() {
@@ -423,14 +432,14 @@ class TrainRun {
   bool evaluation_due_ = false;  // one after steps_done_ was begun and stopped
   int64_t compared_steps_ = 0;   // with their prediction
   double compared_seconds_ = 0;
+  LossWatch loss_watch_;
   double loss_ = 0;
   RunFacts facts_;
   CheckpointInfo last_, before_last_;  // where the run stood before this step, and before the last
   std::optional<JobCheckpoints> checkpoints_;
   std::optional<double> evaluation_loss_;  // after steps_done_; finite
   std::optional<BestEvaluation> best_;
-  std::optional<SaveSchedule> save_schedule_;
-  absl::Status save_error_;  // of the last try to save
+  std::optional<RunSaves> saves_;  // last: it may be writing from the above
 };
 
 }  // namespace

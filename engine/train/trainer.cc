@@ -108,7 +108,15 @@ absl::Status Trainer::PreparePrograms(const ModelInput& model, const TrainingPla
 absl::Status Trainer::RunIfAny(const StepProgram& program) {
   if (program.ops.empty()) return absl::OkStatus();
   StepResult result;
-  return executor_->Run(program, {}, result);
+  return executor_->Run(program, {.micro_batches = {}, .gate = gate_}, result);
+}
+
+std::vector<BlockId> Trainer::update_order() const {
+  std::vector<BlockId> order;
+  for (const Op& op : full_program_.ops) {
+    if (const auto* update = std::get_if<UpdateHost>(&op.body)) order.push_back(update->block);
+  }
+  return order;
 }
 
 absl::Status Trainer::SettleStore() {
@@ -138,7 +146,8 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
                                       .beta2 = config_.optimizer.beta2,
                                       .epsilon = config_.optimizer.epsilon,
                                       .weight_decay = config_.optimizer.weight_decay,
-                                      .max_grad_norm = config_.optimizer.max_grad_norm}};
+                                      .max_grad_norm = config_.optimizer.max_grad_norm},
+                        .gate = gate_};
   const bool full = shape.micro_batches == full_program_.micro_batches;
   StepResult result;
   const StepProgram& program = full ? full_program_ : tail_program_;

@@ -34,6 +34,12 @@ class Trainer {
   const BatchStream& train_stream() const { return *train_stream_; }
   bool can_evaluate() const { return evaluation_stream_ != nullptr; }
 
+  // Blocks in the order in which a step changes them in the store; of those that it changes only on
+  // the device there are none.
+  std::vector<BlockId> update_order() const;
+  // Asked from now on before the store changes; null: nobody.
+  void set_update_gate(UpdateGate* gate) { gate_ = gate; }
+
   // Runs step `step` (from 0). Its update may wait for the next step, and what the plan keeps on
   // the device is newer there than in the store: SettleStore() before the store is read.
   absl::StatusOr<StepRecord> Step(int64_t step);
@@ -67,6 +73,7 @@ class Trainer {
   int64_t total_steps_ = 0;
 
   std::unique_ptr<Executor> executor_;
+  UpdateGate* gate_ = nullptr;
   StepProgram full_program_;  // plan.micro_batches of them
   StepProgram tail_program_;  // what the last step of an epoch has left; empty if nothing
   StepProgram evaluation_program_;

@@ -16,6 +16,7 @@
 #include "engine/kernels/attention.h"
 #include "engine/memory/host_store.h"
 #include "engine/nn/kernel_scratch.h"
+#include "engine/train/checkpoint.h"
 #include "engine/train/export.h"
 #include "engine/train/import.h"
 #include "engine/train/job_encoding.h"
@@ -130,6 +131,8 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   std::vector<double> mixing;
   for (const DatasetSource& dataset : config.data.datasets) mixing.push_back(dataset.weight);
   train.push_back({"data order (estimate)", MixturePeakBytes(windows, mixing, sequence)});
+  // Checkpoints are written while training goes on.
+  train.push_back({"checkpoint windows", CheckpointPeakBytes(CheckpointThreads(plan.threads))});
 
   const auto with = [](std::vector<MemoryPlanSummary::Entry> entries, std::string name,
                        int64_t bytes) {
@@ -143,8 +146,7 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   summary.AddPhase(Phase::kImport, with(store, "import windows", ImportPeakBytes(plan.threads)));
   summary.AddPhase(Phase::kTrain, train);
   summary.AddPhase(Phase::kEvaluate, train);
-  summary.AddPhase(Phase::kCheckpoint,
-                   with(train, "checkpoint windows", ExportPeakBytes(plan.threads)));
+  summary.AddPhase(Phase::kCheckpoint, train);
   summary.AddPhase(Phase::kExport, with(train, "export windows", ExportPeakBytes(plan.threads)));
   MemoryPlanSummary result = summary.Take();
   if (cuda) {

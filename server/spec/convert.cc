@@ -169,6 +169,8 @@ v1::StepMetrics ToProto(const StepRecord& record) {
   proto.set_learning_rate(record.learning_rate);
   proto.set_step_seconds(record.step_seconds);
   proto.set_predicted_step_seconds(record.predicted_step_seconds);
+  proto.set_checkpoint_wait_seconds(record.checkpoint_wait_seconds);
+  proto.set_loss_z_score(record.loss_z_score);
   if (record.step_seconds > 0) {
     proto.set_tokens_per_second(static_cast<double>(record.real_tokens) / record.step_seconds);
   }
@@ -200,6 +202,8 @@ v1::Checkpoint ToProto(const CheckpointRecord& record, const std::string& job, i
   proto.set_loss(record.loss);
   proto.set_attempt(attempt);
   proto.set_directory(record.directory);
+  proto.set_write_seconds(record.write_seconds);
+  proto.set_wait_seconds(record.waited_seconds);
   if (record.evaluation_loss) proto.set_validation_loss(*record.evaluation_loss);
   return proto;
 }

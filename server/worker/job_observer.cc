@@ -117,8 +117,10 @@ void JobObserver::OnCheckpointSaved(const CheckpointRecord& record) {
   *event.mutable_checkpoint_saved()->mutable_create_time() = ToTimestamp(absl::Now());
   reporter_->Record(std::move(event));
   Beat();
-  spdlog::info("checkpoint of step {} saved: {} bytes in {}", record.step, record.bytes,
-               record.directory);
+  spdlog::info(
+      "checkpoint of step {} saved: {} bytes in {}, written in {:.3g} s, of which training "
+      "waited {:.3g} s",
+      record.step, record.bytes, record.directory, record.write_seconds, record.waited_seconds);
 }
 
 void JobObserver::OnCheckpointRemoved(int64_t step) {

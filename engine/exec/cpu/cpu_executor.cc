@@ -65,7 +65,7 @@ class CpuExecutor final : public Executor {
     input_ = &input;
     loss_sum_ = 0;
     labelled_tokens_ = 0;
-    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
+    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program, input.gate));
     PENSTOCK_RETURN_IF_ERROR(lanes_.Run(program, [this](const Op& op) {
       return std::visit([this](const auto& body) { return RunOp(body); }, op.body);
     }));
@@ -262,6 +262,7 @@ class CpuExecutor final : public Executor {
   }
 
   absl::Status RunOp(const StoreState& op) {
+    updates_.AskToChange(op.block);
     BlockStore& block = store_.block(op.block);
     const int64_t size = Layout(op.block).size;
     const State state = StateOf(op.state, size);

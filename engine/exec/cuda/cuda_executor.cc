@@ -116,7 +116,7 @@ class CudaExecutor final : public Executor {
     input_ = &input;
     // An input that is refused leaves a pending update where it is.
     PENSTOCK_RETURN_IF_ERROR(Begin());
-    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program));
+    PENSTOCK_RETURN_IF_ERROR(updates_.Begin(program, input.gate));
     absl::Status status = lanes_.Run(program, [this](const Op& op) { return RunOrQueue(op); });
     // What has been queued runs to its end, also after a failure: buffers are reused.
     absl::Status drained = Drain();
@@ -440,6 +440,7 @@ class CudaExecutor final : public Executor {
   }
 
   absl::Status RunOp(const StoreState& op, Lane lane) {
+    updates_.AskToChange(op.block);
     const UpdateArrays from = OnDevice(op.block, op.weights, op.state);
     BlockStore& to = store_.block(op.block);
     const int64_t size = Layout(op.block).size;

@@ -188,7 +188,8 @@ TEST_F(DurabilityTest, KilledAtAnyCallThatChangesAFileTheRunGoesOn) {
       ExpectListedOnesAreWhole(config);
       const int64_t from = ExpectRunGoesOn(config, directory);
       EXPECT_GE(from, told.saved) << "what was told to be saved is";
-      EXPECT_GE(from, told.steps - 1) << "a step lost beyond the interval of saving";
+      // A checkpoint is written during the step after its own, which may have been finished.
+      EXPECT_GE(from, told.steps - 2) << "more lost than the interval and the step of writing";
       ++kills;
       resumed += from > 0;
       most_lost = std::max(most_lost, told.steps - from);
@@ -197,8 +198,9 @@ TEST_F(DurabilityTest, KilledAtAnyCallThatChangesAFileTheRunGoesOn) {
     }
   }
   EXPECT_GT(resumed, kills / 3);
-  std::printf("%ld kills at %zu calls: %ld runs went on from a checkpoint, at most %ld step lost\n",
-              kills, calls.size(), resumed, most_lost);
+  std::printf(
+      "%ld kills at %zu calls: %ld runs went on from a checkpoint, at most %ld steps lost\n", kills,
+      calls.size(), resumed, most_lost);
 }
 
 TEST_F(DurabilityTest, ACallThatFailsIsNamedAndLosesNothing) {

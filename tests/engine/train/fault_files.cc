@@ -9,11 +9,13 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <climits>
 #include <cstdarg>
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +73,13 @@ long Intercept(FileCall call, const std::function<long(int share)>& perform) {
     lock.unlock();
     return perform(1);
   }
+  if (watch.fault.kind == FileFault::Kind::kSlow &&
+      static_cast<int64_t>(watch.calls.size()) >= watch.fault.at) {
+    const std::chrono::milliseconds pause(watch.fault.milliseconds);
+    lock.unlock();
+    std::this_thread::sleep_for(pause);
+    lock.lock();
+  }
   call.path = *path;
   call.target = RelativePath(watch.directory, call.target).value_or("");
   const auto number = static_cast<int64_t>(watch.calls.size());
@@ -120,6 +129,19 @@ long Write(int fd, const void* data, size_t size, std::optional<off_t> offset) {
                     .data = std::string(static_cast<const char*>(data), size),
                     .offset = at},
                    perform);
+}
+
+ssize_t Read(int fd, void* data, size_t size, off_t offset) {
+  Watch& watch = TheWatch();
+  {
+    std::lock_guard lock(watch.mutex);
+    if (watch.fault.kind == FileFault::Kind::kFailReads &&
+        RelativePath(watch.directory, PathOfDescriptor(fd)) == watch.fault.path) {
+      errno = watch.fault.error;
+      return -1;
+    }
+  }
+  return syscall(SYS_pread64, fd, data, size, offset);
 }
 
 long Rename(int from_fd, const char* from, int to_fd, const char* to, unsigned flags) {
@@ -193,6 +215,10 @@ ssize_t write(int fd, const void* data, size_t size) {
 
 ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
   return penstock::testing::Write(fd, data, size, offset);
+}
+
+ssize_t pread(int fd, void* data, size_t size, off_t offset) {
+  return penstock::testing::Read(fd, data, size, offset);
 }
 
 int fallocate(int fd, int mode, off_t offset, off_t size) {

@@ -40,10 +40,14 @@ struct FileFault {
     kShorten,     // half of a write, which is what it reports; other calls go well
     kFail,        // fails with `error`
     kFailAlways,  // this and all after it
+    kSlow,        // this and all after it take `milliseconds` longer
+    kFailReads,   // reads of `path` fail with `error`; they are no calls that count
   };
   Kind kind = Kind::kNone;
   int64_t at = 0;  // number of the call, from 0
   int error = 0;   // an errno
+  int milliseconds = 0;
+  std::string path = {};  // as in FileCall
 };
 
 // Calls on files beneath `directory` count from now on. One at a time.

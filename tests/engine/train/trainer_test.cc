@@ -4,7 +4,11 @@
 #include "engine/train/trainer.h"
 
 #include <algorithm>
+#include <memory>
+#include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/base/thread_pool.h"
@@ -31,22 +35,66 @@ struct Trace {
   std::vector<std::vector<uint8_t>> stores;  // at each settled moment
   std::vector<double> losses;                // of steps and evaluations
   std::vector<int64_t> updates;
+  int64_t asked = 0;  // blocks that steps asked for
 };
 
-std::vector<uint8_t> Bytes(const HostStore& store) {
+std::vector<uint8_t> Bytes(const HostStore& store, BlockId id) {
   std::vector<uint8_t> bytes;
   const auto add = [&bytes](const auto& plane) {
     const auto* begin = reinterpret_cast<const uint8_t*>(plane.data());
     bytes.insert(bytes.end(), begin, begin + plane.size_bytes());
   };
-  for (const BlockLayout& block : store.layout().blocks) {
-    add(store.block(block.block).hi);
-    add(store.block(block.block).lo);
-    add(store.block(block.block).m);
-    add(store.block(block.block).v);
-  }
+  const BlockStore& block = store.block(id);
+  add(block.hi);
+  add(block.lo);
+  add(block.m);
+  add(block.v);
   return bytes;
 }
+
+std::vector<uint8_t> Bytes(const HostStore& store) {
+  std::vector<uint8_t> all;
+  for (const BlockLayout& block : store.layout().blocks) {
+    const std::vector<uint8_t> bytes = Bytes(store, block.block);
+    all.insert(all.end(), bytes.begin(), bytes.end());
+  }
+  return all;
+}
+
+// Sees to it that no block of a store changes before this has been asked.
+class ChangeGuard : public UpdateGate {
+ public:
+  explicit ChangeGuard(const HostStore& store) : store_(store) { Remember(); }
+
+  void BeforeUpdate(BlockId block) override {
+    EXPECT_TRUE(Bytes(store_, block) == before_[Index(block)]) << "changed before it was asked";
+    std::lock_guard lock(mutex_);
+    asked_.insert(Index(block));
+  }
+
+  // What was asked for since the last time.
+  std::set<int32_t> Check() {
+    for (const BlockLayout& block : store_.layout().blocks) {
+      if (asked_.contains(Index(block.block))) continue;
+      EXPECT_TRUE(Bytes(store_, block.block) == before_[Index(block.block)]) << "nobody asked";
+    }
+    Remember();
+    return std::exchange(asked_, {});
+  }
+
+ private:
+  void Remember() {
+    before_.clear();
+    for (const BlockLayout& block : store_.layout().blocks) {
+      before_.push_back(Bytes(store_, block.block));
+    }
+  }
+
+  const HostStore& store_;
+  std::vector<std::vector<uint8_t>> before_;  // by block
+  std::mutex mutex_;
+  std::set<int32_t> asked_;
+};
 
 TrainingPlan PlanWith(const TrainConfig& config, const ModelInput& model, const Policy& policy) {
   TrainingPlan plan = *MakeTrainingPlan(config, model, 1000, UsableHostMemory(config));
@@ -82,10 +130,14 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
   InitializeWeights(model->spec, 1, *store, pool);
   auto trainer = Trainer::Create(config, *model, plan, *store, data->train, data->evaluation);
   ASSERT_TRUE(trainer.ok()) << trainer.status();
+  auto guard = std::make_unique<ChangeGuard>(*store);
+  (*trainer)->set_update_gate(guard.get());
   for (int64_t step = 0; step < 6; ++step) {
     const auto record = (*trainer)->Step(step);
     ASSERT_TRUE(record.ok()) << record.status();
+    const std::set<int32_t> asked = guard->Check();
     run.losses.push_back(record->loss);
+    run.asked += static_cast<int64_t>(asked.size());
     if (step == 1 || step == 4) {
       const auto evaluation =
           (*trainer)->Evaluate(step + 1, [](double) { return absl::OkStatus(); });
@@ -93,7 +145,9 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
       run.losses.push_back(evaluation->loss);
     }
     if (step != 2 && step != 5) continue;
+    guard->Check();
     ASSERT_TRUE((*trainer)->SettleStore().ok());
+    guard->Check();
     run.stores.push_back(Bytes(*store));
     run.updates.push_back(store->updates_applied);
     if (step != 2 || resumed == nullptr) continue;
@@ -111,6 +165,8 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
     ASSERT_TRUE(LoadCheckpoint(**opened, *store, pool, testing::NoProgress).ok());
     trainer = Trainer::Create(config, *model, plan, *store, data->train, data->evaluation);
     ASSERT_TRUE(trainer.ok()) << trainer.status();
+    guard = std::make_unique<ChangeGuard>(*store);
+    (*trainer)->set_update_gate(guard.get());
   }
 }
 
@@ -127,6 +183,7 @@ TEST(TrainerTest, EveryPolicyLeavesTheSameStoreWhenSettled) {
   RunPolicy(dir, UntiedModel(), {}, nullptr, expected);
   ASSERT_EQ(expected.stores.size(), 2u);
   EXPECT_EQ(expected.updates, (std::vector<int64_t>{3, 6}));
+  EXPECT_EQ(expected.asked, 6 * 4) << "all blocks in all steps";
   EXPECT_NE(expected.stores[0], expected.stores[1]);
   for (const Policy& policy : DeferringAndPlacing()) {
     Trace run;

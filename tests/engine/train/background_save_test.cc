@@ -1,0 +1,135 @@
+#include "engine/train/background_save.h"
+
+#include <atomic>
+#include <future>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engine/train/save_order.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace penstock {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<BlockId> Blocks(std::vector<int32_t> indices) {
+  std::vector<BlockId> blocks;
+  for (const int32_t index : indices) blocks.push_back(BlockId{index});
+  return blocks;
+}
+
+TEST(ChooseSaveOrderTest, AFileIsDueWithTheFirstOfItsBlocksThatChanges) {
+  const std::vector<std::vector<BlockId>> files = {Blocks({0}), Blocks({1, 2}), Blocks({2, 3}),
+                                                   Blocks({4}), Blocks({3})};
+  EXPECT_THAT(ChooseSaveOrder(files, Blocks({0, 1, 2, 3, 4})), ElementsAre(0, 1, 2, 4, 3));
+  // Another order; what never changes comes last, in the order of the files.
+  EXPECT_THAT(ChooseSaveOrder(files, Blocks({4, 3})), ElementsAre(3, 2, 4, 0, 1));
+  EXPECT_THAT(ChooseSaveOrder(files, {}), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(ChooseSaveOrder({}, Blocks({0})), ElementsAre());
+}
+
+TEST(BackgroundSaveTest, WithoutASaveEveryBlockMayChange) {
+  BackgroundSave save(2, 1);
+  save.BeforeUpdate(BlockId{1});
+  EXPECT_TRUE(save.idle());
+  EXPECT_FALSE(save.Poll().has_value());
+  EXPECT_EQ(save.TakeWaitedSeconds(), 0);
+}
+
+TEST(BackgroundSaveTest, ABlockMayChangeOnceItIsCopiedAndWaitsForNoOther) {
+  BackgroundSave save(2, 1);
+  std::promise<void> first_may_be_copied, second_may_be_copied;
+  save.Start([&](ThreadPool&, BlockCopied copied, ProgressFunction) -> absl::StatusOr<int64_t> {
+    first_may_be_copied.get_future().wait();
+    copied(BlockId{0});
+    second_may_be_copied.get_future().wait();
+    copied(BlockId{1});
+    return 7;
+  });
+  std::atomic<bool> first_changed = false, second_changed = false;
+  std::thread second([&] {
+    save.BeforeUpdate(BlockId{1});
+    second_changed = true;
+  });
+  std::thread first([&] {
+    save.BeforeUpdate(BlockId{0});
+    first_changed = true;
+  });
+  EXPECT_FALSE(first_changed);
+  first_may_be_copied.set_value();
+  first.join();
+  EXPECT_FALSE(second_changed);
+  EXPECT_FALSE(save.Poll().has_value());
+  EXPECT_FALSE(save.idle());
+  second_may_be_copied.set_value();
+  second.join();
+  const BackgroundSave::Result result = save.Wait([](int64_t, int64_t) {});
+  EXPECT_EQ(*result.bytes, 7);
+  EXPECT_GT(result.write_seconds, 0);
+  EXPECT_TRUE(save.idle());
+  EXPECT_GT(save.TakeWaitedSeconds(), 0);
+  EXPECT_EQ(save.TakeWaitedSeconds(), 0);
+}
+
+TEST(BackgroundSaveTest, AfterAFailureEveryBlockMayChangeAndTheNextSaveIsAsGood) {
+  BackgroundSave save(3, 2);
+  for (int round = 0; round < 3; ++round) {
+    std::promise<void> may_fail;
+    save.Start([&](ThreadPool& pool, BlockCopied copied, ProgressFunction) {
+      copied(BlockId{0});
+      std::atomic<int> tasks = 0;
+      pool.ParallelFor(5, [&](int64_t, int) { ++tasks; });
+      EXPECT_EQ(tasks, 5);
+      may_fail.get_future().wait();
+      return absl::StatusOr<int64_t>(absl::UnavailableError("the disk is gone"));
+    });
+    std::thread update([&] {
+      for (int32_t block = 0; block < 3; ++block) save.BeforeUpdate(BlockId{block});
+    });
+    may_fail.set_value();
+    update.join();
+    std::optional<BackgroundSave::Result> result;
+    while (!(result = save.Poll())) std::this_thread::yield();
+    EXPECT_TRUE(absl::IsUnavailable(result->bytes.status()));
+    EXPECT_TRUE(save.idle());
+    EXPECT_FALSE(save.Poll().has_value()) << "given once";
+  }
+}
+
+TEST(BackgroundSaveTest, WhoWaitsIsToldHowFarItIs) {
+  BackgroundSave save(1, 1);
+  std::promise<void> half_told;
+  save.Start([&](ThreadPool&, BlockCopied, ProgressFunction progress) -> absl::StatusOr<int64_t> {
+    EXPECT_TRUE(progress(5, 10).ok());
+    half_told.get_future().wait();
+    return 10;
+  });
+  int64_t told = 0;
+  const BackgroundSave::Result result = save.Wait([&](int64_t done, int64_t total) {
+    EXPECT_EQ(total, 10);
+    told = done;
+    half_told.set_value();
+  });
+  EXPECT_EQ(told, 5);
+  EXPECT_TRUE(result.bytes.ok());
+}
+
+TEST(BackgroundSaveTest, WhatWasBegunIsFinishedThoughNobodyAsks) {
+  std::atomic<bool> finished = false;
+  {
+    BackgroundSave save(1, 1);
+    save.Start([&](ThreadPool&, BlockCopied copied, ProgressFunction) -> absl::StatusOr<int64_t> {
+      copied(BlockId{0});
+      finished = true;
+      return 1;
+    });
+  }
+  EXPECT_TRUE(finished);
+}
+
+}  // namespace
+}  // namespace penstock
