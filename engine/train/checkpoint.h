@@ -86,8 +86,9 @@ struct CheckpointWriteOptions {
   std::optional<BlockCopied> copied = {};
 };
 
-// How many threads a checkpoint is written by where a job has `threads`: a disk is kept busy by
-// few. And the memory that they take, for the memory plan.
+// How many threads a checkpoint is written by where a job has `threads`: more than that, for while
+// one waits for the disk another copies, but a few keep a disk busy. And the memory that they take,
+// for the memory plan.
 int CheckpointThreads(int threads);
 int64_t CheckpointPeakBytes(int checkpoint_threads);
 
