@@ -1,6 +1,7 @@
 #include "server/jobs/worker_reports.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,20 @@
 namespace penstock::server {
 
 using google::protobuf::util::TimeUtil;
+namespace {
+
+// Whether the job has got on since its last report, and how long that took.
+void NotePace(RunningWorker& worker, const v1::JobProgress& before, const v1::JobProgress& now) {
+  const bool stood = before.phase() == now.phase() && before.step() == now.step() &&
+                     before.phase_fraction() == now.phase_fraction();
+  if (stood) return;
+  const auto time = RunningWorker::Clock::now();
+  const std::chrono::duration<double> pause = time - std::exchange(worker.last_progress, time);
+  worker.pace.longest_seconds = std::max(worker.pace.longest_seconds, pause.count());
+  worker.pace.has_step |= now.phase() == v1::JOB_PHASE_TRAIN && now.step() > before.step();
+}
+
+}  // namespace
 
 absl::Status WorkerReports::Open(ActiveJob& job) {
   const std::string path = directory_.Metrics(job.name());
@@ -88,6 +103,7 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
   }
   if (request.has_progress()) {
     v1::JobProgress& progress = *job->stored.job.mutable_progress();
+    NotePace(*job->worker, progress, request.progress());
     progress = std::move(*request.mutable_progress());
     *progress.mutable_update_time() = TimeUtil::GetCurrentTime();
     if (auto reading = devices_.Reading(job->worker->device)) {
@@ -99,9 +115,8 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
   }
   PublishLog(*job);
   response.set_acknowledged(job->worker->acknowledged);
-  response.set_command(job->state() == v1::JOB_STATE_CANCELLING
-                           ? internal::WORKER_COMMAND_CANCEL
-                           : internal::WORKER_COMMAND_CONTINUE);
+  response.set_command(IsStopping(job->state()) ? internal::WORKER_COMMAND_STOP
+                                                : internal::WORKER_COMMAND_CONTINUE);
   response.set_save_request(job->worker->save_request);
   return response;
 }

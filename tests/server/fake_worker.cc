@@ -160,7 +160,7 @@ class FakeWorker {
       return false;
     }
     if (response.command() == internal::WORKER_COMMAND_EXIT) std::_Exit(0);
-    if (response.command() == internal::WORKER_COMMAND_CANCEL) cancelled_ = true;
+    if (response.command() == internal::WORKER_COMMAND_STOP) cancelled_ = true;
     Drop(response.acknowledged());
     const uint64_t asked = response.save_request();
     if (std::exchange(save_request_, asked) != asked && asked != 0) {
@@ -212,7 +212,7 @@ class FakeWorker {
 
   int Finish() {
     internal::AttemptOutcome outcome;
-    outcome.set_result(cancelled_ ? internal::ATTEMPT_RESULT_CANCELLED
+    outcome.set_result(cancelled_ ? internal::ATTEMPT_RESULT_STOPPED
                                   : internal::ATTEMPT_RESULT_SUCCEEDED);
     const int64_t gpu_fault = Label("gpu_fault", 0);
     if (gpu_fault != 0 && assignment_.attempt() <= Label("faults", 1000)) {
