@@ -36,6 +36,7 @@ namespace {
 constexpr int kApiRevision = 2;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
+constexpr int64_t kEventsOfAJob = 20'000;
 constexpr size_t kQuotaBytes = size_t{512} << 20;
 // What calls in flight get to finish when the daemon stops.
 constexpr std::chrono::milliseconds kStopGrace{1000};
@@ -130,7 +131,8 @@ struct Daemon::Parts {
   absl::Status Serve();
   absl::Status WriteEndpoint() const;
   void Tick();
-  void ForgetOldReplies();
+  // Replies and events, so that the database has a bound.
+  void ForgetTheOld();
 
   // Runs on the control thread and waits for it.
   template <typename Result>
@@ -147,12 +149,15 @@ absl::Status Daemon::Parts::OpenStore() {
   return absl::OkStatus();
 }
 
-void Daemon::Parts::ForgetOldReplies() {
+void Daemon::Parts::ForgetTheOld() {
   const int64_t oldest = static_cast<int64_t>(time(nullptr)) - kReplySeconds;
   if (absl::Status pruned = store->PruneRequests(oldest); !pruned.ok()) {
     spdlog::error("cannot forget old replies: {}", std::string(pruned.message()));
   }
-  control.PostAfter(std::chrono::hours(1), [this] { ForgetOldReplies(); });
+  if (absl::Status pruned = store->PruneEvents(kEventsOfAJob); !pruned.ok()) {
+    spdlog::error("cannot forget old events: {}", std::string(pruned.message()));
+  }
+  control.PostAfter(std::chrono::hours(1), [this] { ForgetTheOld(); });
 }
 
 absl::Status Daemon::Parts::BuildJobs() {
@@ -163,7 +168,8 @@ absl::Status Daemon::Parts::BuildJobs() {
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
                                .silence = options.worker_silence,
-                               .aging_seconds = options.aging_seconds};
+                               .aging_seconds = options.aging_seconds,
+                               .stuck_after = options.stuck_after};
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
@@ -279,7 +285,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
   raw->control.Post([raw] {
     raw->workers->Dispatch();
     raw->Tick();
-    raw->ForgetOldReplies();
+    raw->ForgetTheOld();
   });
   return daemon;
 }

@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +33,7 @@ struct DaemonOptions {
   int64_t max_streams = 1000;
   std::chrono::milliseconds worker_silence{120'000};
   int64_t aging_seconds = 0;
+  std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
   std::chrono::milliseconds stream_heartbeat{15'000};
   std::string worker_binary;
   std::shared_ptr<DeviceRegistry> devices;

@@ -20,6 +20,7 @@
 #include "client/commands/follow_job.h"
 #include "client/commands/submit_job.h"
 #include "client/commands/take_up_job.h"
+#include "client/interrupts.h"
 #include "client/job_file.h"
 #include "client/private_daemon.h"
 #include "client/run_directory.h"

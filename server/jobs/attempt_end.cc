@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/fault/fault_point.h"
 #include "server/jobs/schedule_snapshot.h"
 #include "server/store/job_state.h"
 #include "server/store/log_file.h"
@@ -161,6 +162,7 @@ absl::Status AttemptEnds::End(ActiveJob& job, ExitFacts exit) {
     for (const v1::Checkpoint& checkpoint : checkpoints) after.add_artifacts(checkpoint.name());
     if (end.outcome) after.mutable_artifacts()->MergeFrom(end.outcome->artifacts());
   }
+  FaultPoint("end.before_move");
   const std::string name = job.name();
   const int32_t attempt = after.attempt();
   PENSTOCK_RETURN_IF_ERROR(table_.Move(job, std::move(after), decision.worker_deaths));

@@ -9,12 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "google/rpc/error_details.pb.h"
+#include "server/reasons.h"
 #include "server/store/job_state.h"
 
 namespace penstock::server {
 namespace {
-
-constexpr std::string_view kTimeLimit = "TIME_LIMIT";
 
 google::rpc::Status MakeError(absl::StatusCode code, std::string_view reason,
                               const std::string& message) {
@@ -78,7 +77,7 @@ EndDecision Cancelled(const WorkerEnd& end, std::string message) {
   }
   decision.state = v1::JOB_STATE_FAILED;
   decision.failure_class = v1::FAILURE_CLASS_RESOURCE;
-  decision.error = MakeError(absl::StatusCode::kDeadlineExceeded, kTimeLimit,
+  decision.error = MakeError(absl::StatusCode::kDeadlineExceeded, reason::kTimeLimit,
                              decision.message.empty() ? end.state_message : decision.message);
   decision.message = decision.error.message();
   return decision;

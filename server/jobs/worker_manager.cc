@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/fault/fault_point.h"
 #include "server/jobs/checkpoint_readers.h"
 #include "server/jobs/schedule_snapshot.h"
 #include "server/jobs/worker_lock.h"
@@ -48,7 +49,7 @@ std::optional<Kill> WhyKill(const ActiveJob& job, const WorkerOptions& options,
   if (worker.stop_time && grace > 0 && now - *worker.stop_time > seconds(grace)) {
     return Kill{KillCause::kGrace, grace, "was asked to stop and has not"};
   }
-  const int64_t stuck = StuckAfterSeconds(worker.pace);
+  const int64_t stuck = options.stuck_after(worker.pace);
   if (now - worker.last_progress > seconds(stuck)) {
     return Kill{KillCause::kStuck, stuck, "does not get on"};
   }
@@ -135,7 +136,9 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
     return;
   }
   job.queue_position = 0;
+  FaultPoint("start.attempt_stored");
   absl::Status started = PrepareAttempt(job, device);
+  FaultPoint("start.assignment_written");
   if (started.ok()) started = SpawnWorker(job, device);
   if (!started.ok()) GiveUp(job, Annotate(started, "the worker could not be started"));
 }
@@ -184,6 +187,7 @@ absl::Status WorkerManager::SpawnWorker(ActiveJob& job, const std::string& devic
                             // A worker sees the GPU that its job has and no other.
                             .cuda_visible_devices = device == kCpuDevice ? "" : device,
                             .log_path = directory_.Log(job.name(), attempt)}));
+  FaultPoint("start.worker_spawned");
   spdlog::info("{}: attempt {} is process {}", job.name(), attempt, job.worker->process->pid());
   return WatchWorker(job);
 }

@@ -11,6 +11,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,6 +36,8 @@ struct WorkerOptions {
   std::chrono::milliseconds linger{20'000};
   // In which a waiting job's rank rises by one; 0: never.
   int64_t aging_seconds = 0;
+  // Seconds without getting on after which a worker is stuck.
+  std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
 };
 
 // What becomes of running jobs when the daemon stops.

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/fault/fault_point.h"
 #include "server/jobs/metric_store.h"
 #include "server/store/job_state.h"
 #include "server/store/log_file.h"
@@ -151,6 +152,7 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       v1::Checkpoint& checkpoint = *event.mutable_checkpoint_saved();
       checkpoint.set_name(absl::StrCat(name, "/checkpoints/", checkpoint.step()));
       checkpoint.set_attempt(attempt);
+      FaultPoint("report.checkpoint");
       PENSTOCK_RETURN_IF_ERROR(store.AddCheckpoint(name, attempt, number, checkpoint));
       table_.hub().Publish(name, Topic::kEvents);
       break;
@@ -165,6 +167,7 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       table_.hub().Publish(name, Topic::kEvents);
       break;
     case internal::WorkerEvent::kOutcome:
+      FaultPoint("report.outcome");
       PENSTOCK_RETURN_IF_ERROR(store.SetOutcome(name, attempt, number, event.outcome()));
       worker.outcome = std::move(*event.mutable_outcome());
       worker.outcome_time = RunningWorker::Clock::now();
