@@ -287,12 +287,12 @@ class Faults:
         return set(path.read_text().split()) if path.exists() else set()
 
 
-def final_files(client, name):
-    """Name to bytes of all that the job's newest checkpoint holds: weights, moments, manifest."""
+def final_files(client, name, pattern="*"):
+    """Name to bytes of what the job's newest checkpoint holds: weights, moments, manifest."""
     listed = client.checkpoints.ListCheckpoints(
         checkpoint_service_pb2.ListCheckpointsRequest(parent=name)).checkpoints
     root = pathlib.Path(listed[-1].directory)
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob(pattern) if p.is_file()}
 
 
 def losses(client, name):
