@@ -132,7 +132,8 @@ class KillMatrixTest(DurabilityTest):
                 self.figures["killed at a point"])
 
     def check_history(self, name):
-        """Each event once and in order, each (attempt, step) once, work lost at most an interval."""
+        """Each event once and in order, each (attempt, step) once; work lost at most an interval, and
+        what was trained while the last checkpoint was being written: a next one waits for it."""
         request = job_pb2.WatchJobsRequest(name=name, follow=True)
         sequence, seen, first, last = [], set(), {}, {}
         for message in self.client.jobs.WatchJobs(request, timeout=harness.DEADLINE):
@@ -150,7 +151,7 @@ class KillMatrixTest(DurabilityTest):
         lost = [last[a] - (first[b] - 1) for a, b in zip(attempts, attempts[1:])]
         self.figures["steps done twice, at most"] = max(
             [self.figures["steps done twice, at most"], *lost])
-        self.assertLessEqual(max(lost, default=0), SAVE_EVERY)
+        self.assertLessEqual(max(lost, default=0), 2 * SAVE_EVERY)
 
     def test_nothing_is_lost(self):
         whole = self.run_whole(self.spec("whole"))
