@@ -71,6 +71,11 @@ std::string StateName(v1::JobState state) {
   return ShortEnumName(*v1::JobState_descriptor(), state);
 }
 
+bool HasEnded(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_SUCCEEDED || job.state() == v1::JOB_STATE_FAILED ||
+         job.state() == v1::JOB_STATE_CANCELLED;
+}
+
 std::string PlanPage(const v1::JobPlan& plan, bool explain) {
   Facts facts;
   AddPlanFacts(plan, facts);
@@ -125,6 +130,8 @@ std::string JobPage(const v1::Job& job) {
   facts.Add("Created", FormatTime(job.create_time()));
   facts.Add("Started", FormatTime(job.start_time()));
   facts.Add("Ended", FormatTime(job.end_time()));
+  if (job.has_not_before()) facts.Add("Not before", FormatTime(job.not_before()));
+  if (job.preemptions() > 0) facts.Add("Preemptions", absl::StrCat(job.preemptions()));
   facts.Add("Device", job.device());
   facts.Add("Device now", ReadingText(progress.device_reading()));
   facts.Add("Failed devices", absl::StrJoin(job.failed_devices(), ", "));

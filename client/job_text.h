@@ -16,6 +16,7 @@ std::string JobPage(const v1::Job& job);
 std::string PlanPage(const v1::JobPlan& plan, bool explain);
 std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetrics>& points);
 std::string StateName(v1::JobState state);
+bool HasEnded(const v1::Job& job);
 std::string CheckpointPage(const v1::Checkpoint& checkpoint);
 std::string CheckpointsTable(const google::protobuf::RepeatedPtrField<v1::Checkpoint>& checkpoints);
 

@@ -47,6 +47,7 @@ int Main(int argc, char** argv) {
   AddLogs(app, context);
   AddMetrics(app, context);
   AddCancel(app, context);
+  AddPause(app, context);
   AddResume(app, context);
   AddFork(app, context);
   AddDelete(app, context);

@@ -23,6 +23,8 @@ namespace penstock::client {
 namespace {
 
 constexpr size_t kMaxLineBytes = 2000;
+// What the daemon itself needs to stop, beside its jobs.
+constexpr absl::Duration kStopMargin = absl::Seconds(20);
 
 absl::Status StartError(const std::string& what) {
   return Error(absl::StatusCode::kUnavailable, reason::kServerUnreachable,
@@ -30,11 +32,12 @@ absl::Status StartError(const std::string& what) {
 }
 
 // Any path of this user's is as good as another: the daemon runs for this user alone.
-absl::StatusOr<std::string> WriteConfig(const std::string& state_directory) {
+absl::StatusOr<std::string> WriteConfig(const PrivateDaemonArgs& args) {
   internal::DaemonConfig config;
-  config.set_state_directory(state_directory);
+  config.set_state_directory(args.state_directory);
+  config.set_drain_seconds(args.grace_seconds);
   config.add_allowed_roots(std::string("/"));
-  const std::string path = absl::StrCat(state_directory, "/penstockd.yaml");
+  const std::string path = absl::StrCat(args.state_directory, "/penstockd.yaml");
   std::ofstream file(path, std::ios::trunc);
   file << MessageToYaml(config);
   file.close();
@@ -72,24 +75,25 @@ absl::StatusOr<std::string> FindDaemon() {
   return path;
 }
 
-PrivateDaemon::PrivateDaemon(pid_t pid, std::string state_directory)
-    : pid_(pid), state_directory_(std::move(state_directory)) {}
+PrivateDaemon::PrivateDaemon(pid_t pid, const PrivateDaemonArgs& args)
+    : pid_(pid),
+      state_directory_(args.state_directory),
+      stop_limit_(absl::Seconds(args.grace_seconds) + kStopMargin) {}
 
-absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(
-    const std::string& daemon, const std::string& state_directory) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string config, WriteConfig(state_directory));
-  const std::string log_path = absl::StrCat(state_directory, "/penstockd.log");
+absl::StatusOr<std::unique_ptr<PrivateDaemon>> PrivateDaemon::Start(const PrivateDaemonArgs& args) {
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string config, WriteConfig(args));
+  const std::string log_path = absl::StrCat(args.state_directory, "/penstockd.log");
   const int log = open(log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0) return StartError(absl::StrCat(log_path, ": ", std::strerror(errno)));
   const pid_t self = getpid();
   const pid_t pid = fork();
-  if (pid == 0) ExecDaemon(daemon.c_str(), config.c_str(), log, self);
+  if (pid == 0) ExecDaemon(args.program.c_str(), config.c_str(), log, self);
   close(log);
   if (pid < 0) return StartError(absl::StrCat("fork: ", std::strerror(errno)));
-  return std::unique_ptr<PrivateDaemon>(new PrivateDaemon(pid, state_directory));
+  return std::unique_ptr<PrivateDaemon>(new PrivateDaemon(pid, args));
 }
 
-PrivateDaemon::~PrivateDaemon() { Stop(absl::Seconds(10)); }
+PrivateDaemon::~PrivateDaemon() { Stop(); }
 
 Endpoint PrivateDaemon::endpoint() const {
   return {.target = absl::StrCat("unix:", state_directory_, "/penstock.sock"),
@@ -115,10 +119,16 @@ absl::Status PrivateDaemon::CheckAlive() {
                absl::StrCat("the private penstockd has ended: ", last));
 }
 
-void PrivateDaemon::Stop(absl::Duration limit) {
+void PrivateDaemon::Terminate() {
   if (HasEnded()) return;
+  terminated_ = true;
   kill(pid_, SIGTERM);
-  const absl::Time deadline = absl::Now() + limit;
+}
+
+void PrivateDaemon::Stop() {
+  // A second signal would cut the jobs' time short.
+  if (!terminated_) Terminate();
+  const absl::Time deadline = absl::Now() + stop_limit_;
   while (!HasEnded()) {
     if (absl::Now() >= deadline) kill(pid_, SIGKILL);
     absl::SleepFor(absl::Milliseconds(20));

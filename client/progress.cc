@@ -69,6 +69,9 @@ std::string ProgressText(const v1::Job& job, int width) {
       text = absl::StrCat("queued, position ", job.queue_position(),
                           job.state_message().empty() ? "" : ": ", job.state_message());
       break;
+    case v1::JOB_STATE_PAUSED:
+      text = absl::StrCat("paused: penstock resume ", job.name());
+      break;
     case v1::JOB_STATE_STARTING:
       text = "starting";
       if (progress.phase() != v1::JOB_PHASE_UNSPECIFIED) {
@@ -82,6 +85,8 @@ std::string ProgressText(const v1::Job& job, int width) {
         absl::StrAppend(&text, " (", PhaseName(progress.phase()), ")");
       }
       if (job.state() == v1::JOB_STATE_CANCELLING) absl::StrAppend(&text, " (cancelling)");
+      if (job.state() == v1::JOB_STATE_PAUSING) absl::StrAppend(&text, " (pausing)");
+      if (job.state() == v1::JOB_STATE_YIELDING) absl::StrAppend(&text, " (yielding)");
   }
   text = Printable(text);
   if (static_cast<int>(text.size()) > width) text.resize(static_cast<size_t>(std::max(width, 0)));

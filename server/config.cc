@@ -18,10 +18,11 @@ namespace {
 
 constexpr char kFooter[] = R"(
 Signals
-  SIGTERM, SIGINT   Readiness goes off and no job starts. With --on-terminate drain (default)
-                    running jobs get drain_seconds to end; a second signal cuts the wait. What
-                    still runs then goes on without the daemon, and the next penstockd on this
-                    state directory adopts it.
+  SIGTERM, SIGINT   Readiness goes off and no job starts. With --on-terminate save (default)
+                    running jobs save their last finished step and wait in the queue for the next
+                    penstockd on this state directory; with drain they run to their end. Both have
+                    drain_seconds for it; a second signal cuts the wait. What still runs then, or
+                    with leave, goes on without the daemon, and the next one adopts it.
 Exit codes
   0   stopped with no job left       75  stopped with jobs left: start me again
   2   usage                          78  cannot run with this configuration: do not retry
@@ -34,8 +35,8 @@ struct Flags {
   std::vector<std::string> allowed_roots;
   std::optional<int64_t> host_memory_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
-      stream_heartbeat_seconds;
-  std::string on_terminate = "drain";
+      stream_heartbeat_seconds, priority_aging_seconds;
+  std::string on_terminate = "save";
   std::string worker_binary;
 };
 
@@ -58,11 +59,13 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "A worker silent for so long is killed; default 120");
   app.add_option("--drain-seconds", flags.drain_seconds,
                  "What running jobs get after SIGTERM; default 600");
+  app.add_option("--priority-aging-seconds", flags.priority_aging_seconds,
+                 "In which a waiting job rises by one priority, 0: never; default 86400");
   app.add_option("--stream-heartbeat-seconds", flags.stream_heartbeat_seconds,
                  "Between heartbeats on an idle stream; default 15");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error; default info");
-  app.add_option("--on-terminate", flags.on_terminate, "drain or leave; see Signals")
-      ->check(CLI::IsMember({"drain", "leave"}));
+  app.add_option("--on-terminate", flags.on_terminate, "save, drain or leave; see Signals")
+      ->check(CLI::IsMember({"save", "drain", "leave"}));
   app.add_option("--worker-binary", flags.worker_binary,
                  "The worker program; default penstock-worker beside this program");
 }
@@ -95,6 +98,9 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
     config.set_worker_silence_seconds(*flags.worker_silence_seconds);
   }
   if (flags.drain_seconds) config.set_drain_seconds(*flags.drain_seconds);
+  if (flags.priority_aging_seconds) {
+    config.set_priority_aging_seconds(*flags.priority_aging_seconds);
+  }
   if (flags.stream_heartbeat_seconds) {
     config.set_stream_heartbeat_seconds(*flags.stream_heartbeat_seconds);
   }
@@ -114,6 +120,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_max_streams()) config.set_max_streams(1000);
   if (!config.has_worker_silence_seconds()) config.set_worker_silence_seconds(120);
   if (!config.has_drain_seconds()) config.set_drain_seconds(600);
+  if (!config.has_priority_aging_seconds()) config.set_priority_aging_seconds(86'400);
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
   if (config.log_level().empty()) config.set_log_level("info");
   return absl::OkStatus();
@@ -131,6 +138,8 @@ absl::Status CheckRanges(const internal::DaemonConfig& config) {
   PENSTOCK_RETURN_IF_ERROR(
       in_range("worker_silence_seconds", config.worker_silence_seconds(), 1, 86'400));
   PENSTOCK_RETURN_IF_ERROR(in_range("drain_seconds", config.drain_seconds(), 0, 604'800));
+  PENSTOCK_RETURN_IF_ERROR(
+      in_range("priority_aging_seconds", config.priority_aging_seconds(), 0, 31'536'000));
   PENSTOCK_RETURN_IF_ERROR(
       in_range("stream_heartbeat_seconds", config.stream_heartbeat_seconds(), 1, 3600));
   for (const char* level : {"debug", "info", "warning", "error"}) {
@@ -181,8 +190,9 @@ absl::StatusOr<ParsedCommandLine> ParseCommandLine(int argc, char** argv) {
   PENSTOCK_RETURN_IF_ERROR(FillDefaults(config));
   PENSTOCK_RETURN_IF_ERROR(CheckRanges(config));
   PENSTOCK_RETURN_IF_ERROR(ResolveRoots(config));
-  parsed.settings.on_terminate =
-      flags.on_terminate == "leave" ? OnTerminate::kLeave : OnTerminate::kDrain;
+  parsed.settings.on_terminate = flags.on_terminate == "leave"   ? OnTerminate::kLeave
+                                 : flags.on_terminate == "drain" ? OnTerminate::kDrain
+                                                                 : OnTerminate::kSave;
   parsed.settings.worker_binary = flags.worker_binary;
   if (flags.worker_binary.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(parsed.settings.worker_binary, BesideThisProgram("penstock-worker"));

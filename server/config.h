@@ -12,13 +12,15 @@
 namespace penstock::server {
 
 enum class OnTerminate : uint8_t {
-  kDrain,  // wait for running jobs, at most drain_seconds, then leave them to the next daemon
-  kLeave,  // leave them at once
+  // Within drain_seconds, then what still runs is left to the next daemon:
+  kSave,   // running jobs save their last finished step and wait in the queue
+  kDrain,  // running jobs run to their end
+  kLeave,  // they are left at once
 };
 
 struct Settings {
   internal::DaemonConfig config;  // every field set
-  OnTerminate on_terminate = OnTerminate::kDrain;
+  OnTerminate on_terminate = OnTerminate::kSave;
   std::string worker_binary;  // default: penstock-worker beside this program
 };
 

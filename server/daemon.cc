@@ -36,6 +36,7 @@ namespace {
 constexpr int kApiRevision = 2;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
+constexpr int64_t kEventsOfAJob = 20'000;
 constexpr size_t kQuotaBytes = size_t{512} << 20;
 // What calls in flight get to finish when the daemon stops.
 constexpr std::chrono::milliseconds kStopGrace{1000};
@@ -109,7 +110,9 @@ struct Daemon::Parts {
   TaskQueue inspection{"inspection"};
   std::optional<WorkerManager> workers;
   std::optional<CheckpointManager> checkpoints;
+  std::optional<JobAdmission> admission;
   std::optional<JobManager> manager;
+  std::optional<JobMoves> moves;
   std::optional<WatchStreams> watches;
   std::optional<ServiceContext> context;
   std::optional<JobServiceImpl> job_service;
@@ -128,7 +131,8 @@ struct Daemon::Parts {
   absl::Status Serve();
   absl::Status WriteEndpoint() const;
   void Tick();
-  void ForgetOldReplies();
+  // Replies and events, so that the database has a bound.
+  void ForgetTheOld();
 
   // Runs on the control thread and waits for it.
   template <typename Result>
@@ -145,12 +149,15 @@ absl::Status Daemon::Parts::OpenStore() {
   return absl::OkStatus();
 }
 
-void Daemon::Parts::ForgetOldReplies() {
+void Daemon::Parts::ForgetTheOld() {
   const int64_t oldest = static_cast<int64_t>(time(nullptr)) - kReplySeconds;
   if (absl::Status pruned = store->PruneRequests(oldest); !pruned.ok()) {
     spdlog::error("cannot forget old replies: {}", std::string(pruned.message()));
   }
-  control.PostAfter(std::chrono::hours(1), [this] { ForgetOldReplies(); });
+  if (absl::Status pruned = store->PruneEvents(kEventsOfAJob); !pruned.ok()) {
+    spdlog::error("cannot forget old events: {}", std::string(pruned.message()));
+  }
+  control.PostAfter(std::chrono::hours(1), [this] { ForgetTheOld(); });
 }
 
 absl::Status Daemon::Parts::BuildJobs() {
@@ -160,14 +167,18 @@ absl::Status Daemon::Parts::BuildJobs() {
   reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
-                               .silence = options.worker_silence};
+                               .silence = options.worker_silence,
+                               .aging_seconds = options.aging_seconds,
+                               .stuck_after = options.stuck_after};
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
   checkpoints.emplace(directory, *table);
-  manager.emplace(JobManagerOptions{.max_queued_jobs = options.max_queued_jobs,
-                                    .host_memory_limit_source = options.host_memory_limit_source},
-                  directory, *table, *readers, *checkpoints, *workers, *options.devices);
+  admission.emplace(AdmissionOptions{.max_queued_jobs = options.max_queued_jobs,
+                                     .host_memory_limit_source = options.host_memory_limit_source},
+                    *table, *workers);
+  manager.emplace(directory, *table, *readers, *admission, *workers, *options.devices);
+  moves.emplace(directory, *table, *readers, *admission, *checkpoints, *workers);
   watches.emplace(
       WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
       control, streams, *manager, hub, directory);
@@ -187,6 +198,7 @@ void Daemon::Parts::BuildServices() {
                                  .streams = streams,
                                  .inspection = inspection,
                                  .manager = *manager,
+                                 .moves = *moves,
                                  .checkpoints = *checkpoints,
                                  .reports = *reports,
                                  .watches = *watches,
@@ -273,7 +285,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
   raw->control.Post([raw] {
     raw->workers->Dispatch();
     raw->Tick();
-    raw->ForgetOldReplies();
+    raw->ForgetTheOld();
   });
   return daemon;
 }
@@ -281,10 +293,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
 Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Daemon::~Daemon() { Stop(); }
 
-void Daemon::BeginDrain() {
+void Daemon::BeginDrain(OnDrain running) {
   parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
-  parts_->OnControl<bool>([this] {
-    parts_->workers->Drain();
+  parts_->OnControl<bool>([this, running] {
+    parts_->workers->Drain(running);
     return true;
   });
 }
@@ -292,8 +304,8 @@ void Daemon::BeginDrain() {
 Daemon::JobCounts Daemon::CountJobs() {
   return parts_->OnControl<JobCounts>([this] {
     JobCounts counts;
-    counts.unfinished = static_cast<int64_t>(parts_->table->active().size());
-    counts.running = counts.unfinished - parts_->table->CountInState(v1::JOB_STATE_QUEUED);
+    counts.running = parts_->table->CountWithWorker();
+    counts.left = counts.running + parts_->table->CountInState(v1::JOB_STATE_QUEUED);
     return counts;
   });
 }

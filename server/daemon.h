@@ -9,6 +9,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "penstock/v1/admin_service.pb.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/job_moves.h"
 
 namespace penstock::server {
 
@@ -30,6 +32,8 @@ struct DaemonOptions {
   int64_t max_queued_jobs = 1000;
   int64_t max_streams = 1000;
   std::chrono::milliseconds worker_silence{120'000};
+  int64_t aging_seconds = 0;
+  std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
   std::chrono::milliseconds stream_heartbeat{15'000};
   std::string worker_binary;
   std::shared_ptr<DeviceRegistry> devices;
@@ -48,12 +52,11 @@ class Daemon {
   // Stop().
   ~Daemon();
 
-  // Readiness goes off, then nothing starts any more. Running jobs run on.
-  void BeginDrain();
-  // Jobs that have a worker; jobs that have not ended.
+  // Readiness goes off, then nothing starts any more.
+  void BeginDrain(OnDrain running);
   struct JobCounts {
-    int64_t running = 0;
-    int64_t unfinished = 0;
+    int64_t running = 0;  // that have a worker
+    int64_t left = 0;     // those, and the queued: what a next daemon goes on with by itself
   };
   JobCounts CountJobs();
 

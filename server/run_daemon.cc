@@ -88,6 +88,7 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.max_queued_jobs = config.max_queued_jobs();
   options.max_streams = config.max_streams();
   options.worker_silence = std::chrono::seconds(config.worker_silence_seconds());
+  options.aging_seconds = config.priority_aging_seconds();
   options.stream_heartbeat = std::chrono::seconds(config.stream_heartbeat_seconds());
   options.worker_binary = settings.worker_binary;
   options.devices = hooks.make_devices();
@@ -98,7 +99,7 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   return options;
 }
 
-// Returns when the last running job has ended, the time is over or a second signal comes.
+// Returns when no job has a worker any more, the time is over or a second signal comes.
 void WaitForJobs(Daemon& daemon, std::chrono::seconds limit, const sigset_t& signals) {
   const auto deadline = Clock::now() + limit;
   while (daemon.CountJobs().running > 0 && Clock::now() < deadline) {
@@ -138,15 +139,15 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   }
   spdlog::info("stopping");
   NotifyServiceManager("STOPPING=1");
-  daemon.BeginDrain();
-  if (settings.on_terminate == OnTerminate::kDrain) {
+  daemon.BeginDrain(settings.on_terminate == OnTerminate::kSave ? OnDrain::kSave : OnDrain::kRunOn);
+  if (settings.on_terminate != OnTerminate::kLeave) {
     WaitForJobs(daemon, std::chrono::seconds(settings.config.drain_seconds()), signals);
   }
   const Daemon::JobCounts left = daemon.CountJobs();
   daemon.Stop();
-  if (left.unfinished == 0) return 0;
-  spdlog::info("{} jobs left, {} of them running; the next penstockd goes on with them",
-               left.unfinished, left.running);
+  if (left.left == 0) return 0;
+  spdlog::info("{} jobs left, {} of them running; the next penstockd goes on with them", left.left,
+               left.running);
   return kExitJobsLeft;
 }
 

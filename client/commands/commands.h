@@ -19,6 +19,7 @@ void AddWatch(CLI::App& app, Context& context);
 void AddLogs(CLI::App& app, Context& context);
 void AddMetrics(CLI::App& app, Context& context);
 void AddCancel(CLI::App& app, Context& context);
+void AddPause(CLI::App& app, Context& context);
 void AddResume(CLI::App& app, Context& context);
 void AddFork(CLI::App& app, Context& context);
 void AddDelete(CLI::App& app, Context& context);

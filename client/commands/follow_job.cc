@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "client/device_text.h"
 #include "client/follow.h"
+#include "client/interrupts.h"
 #include "client/job_text.h"
 #include "proto/message_print.h"
 
@@ -20,8 +21,8 @@ constexpr int64_t kMetricIntervalMs = 500;
 
 class JobFollower {
  public:
-  JobFollower(RpcClient& client, const InterruptGuard& interrupts, const FollowJobOptions& options)
-      : client_(client), interrupts_(interrupts), options_(options), view_(options.style) {}
+  JobFollower(RpcClient& client, const FollowJobOptions& options)
+      : client_(client), options_(options), view_(options.style) {}
 
   absl::StatusOr<std::optional<v1::Job>> Run(const std::string& name) {
     v1::WatchJobsRequest request;
@@ -48,7 +49,7 @@ class JobFollower {
       job_ = event.state_changed().job();
       last_poll_ = absl::InfinitePast();
       // How the job ended is said once, after the live line.
-      if (job_.state() < v1::JOB_STATE_SUCCEEDED) view_.Announce(StateText(job_));
+      if (!HasEnded(job_)) view_.Announce(StateText(job_));
     } else if (event.has_checkpoint_saved()) {
       const v1::Checkpoint& checkpoint = event.checkpoint_saved().checkpoint();
       view_.Announce(absl::StrCat("checkpoint ", checkpoint.name(), " saved"));
@@ -69,11 +70,7 @@ class JobFollower {
   }
 
   bool OnTick() {
-    if (!interrupted_ && interrupts_.first() != Interrupt::kNone) {
-      interrupted_ = true;
-      view_.Finish();
-      if (!options_.on_interrupt(interrupts_.first())) return false;
-    }
+    if (!options_.go_on(view_)) return false;
     if (options_.style == ProgressView::Style::kSilent || lost_) return true;
     // Events say what happened; totals, and how far a phase has come, are asked for.
     if (absl::Now() - last_poll_ >= kPollInterval) {
@@ -94,36 +91,36 @@ class JobFollower {
   }
 
   RpcClient& client_;
-  const InterruptGuard& interrupts_;
   const FollowJobOptions& options_;
   ProgressView view_;
   v1::Job job_;
   absl::Time last_poll_ = absl::InfinitePast();
-  bool interrupted_ = false;
   bool lost_ = false;
 };
 
 }  // namespace
 
-ExitCode FollowJob(const Context& context, RpcClient& client, const std::string& name,
-                   const InterruptGuard& interrupts, const FollowJobOptions& options) {
-  const absl::StatusOr<std::optional<v1::Job>> end =
-      JobFollower(client, interrupts, options).Run(name);
-  if (!end.ok()) return context.Fail(end.status());
-  if (!*end) return ExitCode::kInterrupted;
+FollowEnd FollowJob(const Context& context, RpcClient& client, const std::string& name,
+                    const FollowJobOptions& options) {
+  absl::StatusOr<std::optional<v1::Job>> end = JobFollower(client, options).Run(name);
+  if (!end.ok()) return {.code = context.Fail(end.status())};
+  if (!*end) return {.code = ExitCode::kInterrupted};
   const v1::Job& job = **end;
   if (!context.quiet || job.state() == v1::JOB_STATE_FAILED) PrintTalk(EndText(job));
-  return ExitCodeOf(job);
+  return {.code = ExitCodeOf(job), .job = *std::move(end)};
 }
 
 ExitCode FollowDetachably(const Context& context, RpcClient& client, const std::string& name,
                           ProgressView::Style style) {
   const InterruptGuard interrupts;
-  const auto leave = [&](Interrupt) {
+  const FollowEnd end =
+      FollowJob(context, client, name, {.style = style, .go_on = [&](ProgressView&) {
+                                          return interrupts.first() == Interrupt::kNone;
+                                        }});
+  if (end.left()) {
     PrintTalk(absl::StrCat("left ", name, " running; to come back: penstock watch ", name, "\n"));
-    return false;
-  };
-  return FollowJob(context, client, name, interrupts, {.style = style, .on_interrupt = leave});
+  }
+  return end.code;
 }
 
 }  // namespace penstock::client

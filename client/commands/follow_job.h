@@ -2,23 +2,30 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "client/commands/context.h"
-#include "client/interrupts.h"
 #include "client/progress.h"
 
 namespace penstock::client {
 
 struct FollowJobOptions {
   ProgressView::Style style = ProgressView::Style::kSilent;
-  // Called once, at the first Ctrl-C or SIGTERM. True goes on following to the job's end.
-  std::function<bool(Interrupt)> on_interrupt;
+  // Asked a few times a second, with the place for what there is to say; false leaves the job.
+  std::function<bool(ProgressView&)> go_on;
 };
 
-// Prints how the job ended and gives its exit code. kInterrupted if on_interrupt said to leave.
-ExitCode FollowJob(const Context& context, RpcClient& client, const std::string& name,
-                   const InterruptGuard& interrupts, const FollowJobOptions& options);
+struct FollowEnd {
+  // Of the job, or of the error that ended the following; kInterrupted if go_on said to leave.
+  ExitCode code = ExitCode::kInternal;
+  std::optional<v1::Job> job = {};  // as it ended
+  bool left() const { return code == ExitCode::kInterrupted; }
+};
+
+// Prints how the job ended, or the error.
+FollowEnd FollowJob(const Context& context, RpcClient& client, const std::string& name,
+                    const FollowJobOptions& options);
 
 // For submit and export: Ctrl-C leaves the job alone and says how to get back to it.
 ExitCode FollowDetachably(const Context& context, RpcClient& client, const std::string& name,

@@ -72,6 +72,8 @@ absl::StatusOr<v1::JobSpec> ForkedSpec(RpcClient& client, const ForkOptions& opt
                             client.GetJob(checkpoint.substr(0, checkpoint.find("/checkpoints/"))));
   v1::JobSpec spec = job.train();
   spec.clear_output();
+  spec.mutable_queue()->clear_after();
+  spec.mutable_queue()->clear_after_rule();
   spec.set_start_checkpoint(checkpoint);
   return ChangeJobSpec(std::move(spec), options.settings);
 }
@@ -92,7 +94,8 @@ ExitCode Fork(const Context& context, const ForkOptions& options, RpcClient& cli
 void AddResume(CLI::App& app, Context& context) {
   auto options = std::make_shared<ResumeOptions>();
   CLI::App* command = app.add_subcommand(
-      "resume", "Queue a failed or cancelled job again, to go on from its newest checkpoint");
+      "resume",
+      "Queue a paused, failed or cancelled job again, to go on from its newest checkpoint");
   command->add_option("job", options->job, "Id or name of the job")->required();
   command->add_option("--checkpoint", options->step, "Go back to the checkpoint of this step")
       ->check(CLI::PositiveNumber);

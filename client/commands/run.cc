@@ -1,18 +1,14 @@
-// penstock run job.yaml: one job, start to end, with a daemon of its own. For laptops and batch
-// schedulers.
+// penstock run job.yaml: one job, start to end, with a daemon of its own. For laptops, containers
+// and batch schedulers.
 //
-// SIGTERM (a scheduler's preemption) and Ctrl-C cancel the job, which saves a checkpoint of its
-// last finished step; SIGTERM then exits with 75, "requeue". A state directory of our own making is
-// removed only if nothing is lost with it: the job succeeded and its model was exported.
+// SIGTERM (a scheduler's preemption, the end of a container) is passed on to the daemon, which has
+// the job save its last finished step; the exit code is then 75, "requeue", and the same command
+// with the same --state-dir goes on where it was. Ctrl-C cancels the job, which saves too. A state
+// directory of our own making is removed only if nothing is lost with it: the job succeeded and its
+// model was exported.
 
-#include <sys/stat.h>
-
-#include <cerrno>
-#include <cstdlib>
-#include <cstring>
-#include <filesystem>
+#include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,66 +19,23 @@
 #include "client/commands/commands.h"
 #include "client/commands/follow_job.h"
 #include "client/commands/submit_job.h"
+#include "client/commands/take_up_job.h"
+#include "client/interrupts.h"
 #include "client/job_file.h"
 #include "client/private_daemon.h"
+#include "client/run_directory.h"
 #include "engine/base/status.h"
 
 namespace penstock::client {
 namespace {
 
 constexpr absl::Duration kStartLimit = absl::Seconds(60);
-constexpr absl::Duration kStopLimit = absl::Seconds(30);
 
 struct RunOptions {
   std::string file;
   std::vector<std::string> settings;
   std::string state_directory;
-};
-
-// A directory for the daemon's state: the one asked for, or a temporary one, removed unless kept.
-class StateDirectory {
- public:
-  static absl::StatusOr<std::unique_ptr<StateDirectory>> Create(const std::string& wanted) {
-    if (!wanted.empty()) {
-      const std::filesystem::path path = AbsolutePath(wanted);
-      std::error_code error;
-      std::filesystem::create_directories(path.parent_path(), error);
-      if (error) return Failure(wanted, error.message());
-      // The daemon takes no directory that others can look into.
-      if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-        return Failure(wanted, std::strerror(errno));
-      }
-      return std::unique_ptr<StateDirectory>(new StateDirectory(path.string(), Kind::kGiven));
-    }
-    // Short: the path of a unix socket lies beneath and has 107 bytes at most.
-    std::string pattern =
-        absl::StrCat(GetProcessEnvironment("TMPDIR").value_or("/tmp"), "/penstock-run-XXXXXX");
-    if (mkdtemp(pattern.data()) == nullptr) return Failure(pattern, "cannot be created");
-    return std::unique_ptr<StateDirectory>(new StateDirectory(pattern, Kind::kTemporary));
-  }
-  ~StateDirectory() {
-    std::error_code ignored;
-    if (kind_ == Kind::kTemporary) std::filesystem::remove_all(path_, ignored);
-  }
-
-  const std::string& path() const { return path_; }
-  void Keep() {
-    if (std::exchange(kind_, Kind::kGiven) == Kind::kTemporary) {
-      PrintTalk(absl::StrCat("log and checkpoints are kept in ", path_, "\n"));
-    }
-  }
-
- private:
-  enum class Kind : uint8_t { kGiven, kTemporary };
-  StateDirectory(std::string path, Kind kind) : path_(std::move(path)), kind_(kind) {}
-
-  static absl::Status Failure(const std::string& path, const std::string& what) {
-    return Error(absl::StatusCode::kUnavailable, reason::kIoError,
-                 absl::StrCat("--state-dir ", path, ": ", what));
-  }
-
-  const std::string path_;
-  Kind kind_;
+  int32_t grace_seconds = 600;
 };
 
 // Cancelled if a signal came first.
@@ -100,40 +53,68 @@ absl::Status WaitUntilServing(PrivateDaemon& daemon, const InterruptGuard& inter
   }
 }
 
-bool CancelForSignal(RpcClient& client, const std::string& name, Interrupt interrupt) {
+void CancelForSignal(RpcClient& client, const std::string& name, ProgressView& view) {
   v1::CancelJobRequest request;
   request.set_name(name);
   request.set_request_id(NewRequestId());
   const absl::StatusOr<v1::CancelJobResponse> response =
       client.Call(client.jobs(), &v1::JobService::Stub::CancelJob, request);
-  PrintTalk(absl::StrCat(interrupt == Interrupt::kTerminate ? "SIGTERM" : "interrupted",
-                         ": cancelling ", name, ", it saves a checkpoint first\n"));
+  view.Announce(absl::StrCat("interrupted: cancelling ", name, ", it saves a checkpoint first"));
   if (!response.ok()) {
-    PrintTalk(
-        absl::StrCat("cannot cancel: ", Printable(std::string(response.status().message())), "\n"));
+    view.Announce(absl::StrCat("cannot cancel: ", std::string(response.status().message())));
   }
-  return true;  // the job's end is still to come
+}
+
+// Ctrl-C cancels the job; SIGTERM, and every one after it, goes to the daemon.
+class SignalHandling {
+ public:
+  SignalHandling(RpcClient& client, PrivateDaemon& daemon, const InterruptGuard& interrupts)
+      : client_(client), daemon_(daemon), interrupts_(interrupts) {}
+
+  // False once the daemon has ended and the job's end will not come.
+  bool Check(const std::string& job, ProgressView& view) {
+    const int count = interrupts_.count();
+    if (count > handled_ && interrupts_.first() == Interrupt::kTerminate) {
+      if (handled_ == 0) view.Announce(absl::StrCat("SIGTERM: ", job, " saves a checkpoint first"));
+      daemon_.Terminate();
+    } else if (count > handled_ && handled_ == 0) {
+      CancelForSignal(client_, job, view);
+    }
+    handled_ = count;
+    return !daemon_.HasEnded();
+  }
+
+ private:
+  RpcClient& client_;
+  PrivateDaemon& daemon_;
+  const InterruptGuard& interrupts_;
+  int handled_ = 0;
+};
+
+// What it means that the daemon has ended before it could tell the end of the job.
+ExitCode AfterDaemonEnd(const Context& context, PrivateDaemon& daemon,
+                        const InterruptGuard& interrupts) {
+  if (interrupts.first() == Interrupt::kNone) context.Fail(daemon.CheckAlive());
+  PrintTalk("stopped with work left: run the same command again to go on\n");
+  return ExitCode::kTryAgain;
 }
 
 ExitCode RunJob(const Context& context, RpcClient& client, const v1::JobSpec& spec,
-                const InterruptGuard& interrupts, StateDirectory& state) {
-  v1::CreateJobRequest request;
-  *request.mutable_spec() = spec;
-  const absl::StatusOr<v1::Job> created = CreateJob(context, client, std::move(request));
-  if (!created.ok()) return ExitCodeOf(created.status());
-  const std::string name = created->name();
-  const FollowJobOptions options{.style = ProgressView::StyleFor(context.quiet),
-                                 .on_interrupt = [&](Interrupt interrupt) {
-                                   return CancelForSignal(client, name, interrupt);
-                                 }};
-  ExitCode code = FollowJob(context, client, name, interrupts, options);
-  const absl::StatusOr<v1::Job> job = client.GetJob(name);
-  if (!job.ok() || code != ExitCode::kOk || spec.output().directory().empty()) state.Keep();
-  if (job.ok() && context.format != Format::kTable) {
-    PrintData(FormatMessage(context.format, *job));
+                const InterruptGuard& interrupts, PrivateDaemon& daemon, RunDirectory& directory) {
+  const absl::StatusOr<v1::Job> taken = TakeUpJob(context, client, spec);
+  if (!taken.ok()) {
+    if (interrupts.first() == Interrupt::kTerminate) return ExitCode::kTryAgain;
+    return ExitCodeOf(taken.status());
   }
-  if (code == ExitCode::kCancelled && interrupts.first() == Interrupt::kTerminate) {
-    code = ExitCode::kTryAgain;
+  SignalHandling signals(client, daemon, interrupts);
+  const FollowJobOptions options{
+      .style = ProgressView::StyleFor(context.quiet),
+      .go_on = [&](ProgressView& view) { return signals.Check(taken->name(), view); }};
+  const FollowEnd end = FollowJob(context, client, taken->name(), options);
+  const ExitCode code = end.left() ? AfterDaemonEnd(context, daemon, interrupts) : end.code;
+  if (code != ExitCode::kOk || spec.output().directory().empty()) directory.Keep();
+  if (end.job && context.format != Format::kTable) {
+    PrintData(FormatMessage(context.format, *end.job));
   }
   return code;
 }
@@ -144,18 +125,23 @@ ExitCode Run(const Context& context, const RunOptions& options) {
   const absl::StatusOr<std::string> program = FindDaemon();
   if (!program.ok()) return context.Fail(program.status());
   const InterruptGuard interrupts;
-  const absl::StatusOr<std::unique_ptr<StateDirectory>> state =
-      StateDirectory::Create(options.state_directory);
-  if (!state.ok()) return context.Fail(state.status());
+  const absl::StatusOr<std::unique_ptr<RunDirectory>> directory =
+      RunDirectory::Create(options.state_directory);
+  if (!directory.ok()) return context.Fail(directory.status());
   const absl::StatusOr<std::unique_ptr<PrivateDaemon>> daemon =
-      PrivateDaemon::Start(*program, (*state)->path());
+      PrivateDaemon::Start({.program = *program,
+                            .state_directory = (*directory)->path(),
+                            .grace_seconds = options.grace_seconds});
   if (!daemon.ok()) return context.Fail(daemon.status());
   const absl::Status serving = WaitUntilServing(**daemon, interrupts);
-  if (absl::IsCancelled(serving)) return ExitCode::kTryAgain;
+  if (absl::IsCancelled(serving)) {
+    (*daemon)->Stop();
+    return ExitCode::kTryAgain;
+  }
   if (!serving.ok()) return context.Fail(serving);
   RpcClient client((*daemon)->endpoint(), absl::Seconds(context.timeout_seconds));
-  const ExitCode code = RunJob(context, client, *spec, interrupts, **state);
-  (*daemon)->Stop(kStopLimit);
+  const ExitCode code = RunJob(context, client, *spec, interrupts, **daemon, **directory);
+  (*daemon)->Stop();
   return code;
 }
 
@@ -170,7 +156,13 @@ void AddRun(CLI::App& app, Context& context) {
   command->add_option("--set", options->settings, "Set a field: optimizer.learning_rate=1e-4")
       ->allow_extra_args(false);
   command->add_option("--state-dir", options->state_directory,
-                      "Keep log, metrics and checkpoints here; absent: a temporary directory");
+                      "Keep log, metrics and checkpoints here, and go on with what is there; "
+                      "absent: a temporary directory");
+  command
+      ->add_option("--grace", options->grace_seconds,
+                   "Seconds that the job gets to save its last step after SIGTERM")
+      ->check(CLI::Range(0, 604'800))
+      ->capture_default_str();
   command->callback([&context, options] { context.exit_code = Run(context, *options); });
 }
 

@@ -16,6 +16,7 @@ struct SubmitOptions {
   std::string file;
   std::vector<std::string> settings;
   std::string job_id;
+  std::vector<std::string> after;
   bool follow = false;
   bool wait = false;
   bool validate_only = false;
@@ -30,6 +31,9 @@ ExitCode Submit(const Context& context, const SubmitOptions& options, RpcClient&
   if (!spec.ok()) return FailToLoad(context, spec.status());
   v1::CreateJobRequest request;
   *request.mutable_spec() = *spec;
+  for (const std::string& job : options.after) {
+    request.mutable_spec()->mutable_queue()->add_after(JobName(job));
+  }
   request.set_job_id(options.job_id);
   request.set_validate_only(options.validate_only);
   const absl::StatusOr<v1::Job> job = CreateJob(context, client, std::move(request));
@@ -53,6 +57,8 @@ void AddSubmit(CLI::App& app, Context& context) {
   command->add_option("--set", options->settings, "Set a field: optimizer.learning_rate=1e-4")
       ->allow_extra_args(false);
   command->add_option("--job-id", options->job_id, "Id of the job; the daemon makes one if absent");
+  command->add_option("--after", options->after, "Start after this job has succeeded; repeatable")
+      ->allow_extra_args(false);
   CLI::Option* follow =
       command->add_flag("--follow", options->follow, "Show progress until the job has ended");
   command->add_flag("--wait", options->wait, "Wait silently until the job has ended")

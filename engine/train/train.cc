@@ -410,7 +410,9 @@ class TrainRun {
         *store_, model_.source, config_.output_directory, ExportOptions{}, pool,
         [this](int64_t done, int64_t total) {
           observer_.OnPhase(Phase::kExport, static_cast<double>(done) / static_cast<double>(total));
-          return absl::OkStatus();
+          // Whoever goes on makes it again of the last checkpoint, if there is that.
+          return observer_.Ask() == Wish::kStop && saves_->error().ok() ? Stopped()
+                                                                        : absl::OkStatus();
         }));
     summary_.output_directory = config_.output_directory;
     return absl::OkStatus();

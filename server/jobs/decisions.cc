@@ -3,99 +3,26 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
-#include <map>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
-#include "engine/base/units.h"
 #include "google/rpc/error_details.pb.h"
+#include "server/reasons.h"
+#include "server/store/job_state.h"
 
 namespace penstock::server {
 namespace {
 
-// What is left to give while Schedule() goes through the queue.
-struct Resources {
-  // By device: who has it.
-  std::map<std::string, std::string> holders;
-  std::string export_holder;
-  int64_t reserved_bytes = 0;
-};
-
-Resources Unused(const ScheduleSnapshot& snapshot) {
-  Resources left;
-  for (const RunningJob& job : snapshot.running) {
-    left.reserved_bytes += job.host_bytes;
-    if (job.lane == Lane::kExport) {
-      left.export_holder = job.name;
-    } else {
-      left.holders[job.device] = job.name;
-    }
-  }
-  return left;
-}
-
-// The smallest free device that the job can run on, or null.
-const ScheduleDevice* FreeDevice(const ScheduleSnapshot& snapshot, const Resources& left,
-                                 const DeviceNeed& need) {
-  const ScheduleDevice* best = nullptr;
-  for (const ScheduleDevice& device : snapshot.devices) {
-    if (!CanRunOn(need, device) || left.holders.contains(device.id)) continue;
-    if (best == nullptr || device.job_bytes < best->job_bytes) best = &device;
-  }
-  return best;
-}
-
-// Why none of the devices will do, each with what is wrong with it.
-std::string WhyNone(const ScheduleSnapshot& snapshot, const DeviceNeed& need) {
-  std::string why;
-  for (const ScheduleDevice& device : snapshot.devices) {
-    if (device.kind != need.kind || (!need.uuid.empty() && device.id != need.uuid)) continue;
-    std::string problem = device.health_message;
-    if (std::find(need.failed.begin(), need.failed.end(), device.id) != need.failed.end()) {
-      problem = "failed under this job";
-    } else if (problem.empty()) {
-      problem = absl::StrCat("has ", FormatBytes(device.job_bytes), " for a job, this one needs ",
-                             FormatBytes(need.bytes));
-    }
-    absl::StrAppend(&why, why.empty() ? "" : "; ", device.id, ": ", problem);
-  }
-  return why.empty() ? "this daemon has no such device" : why;
-}
-
-Wait WaitForDevice(const ScheduleSnapshot& snapshot, const Resources& left, const QueuedJob& job) {
-  std::string holders;
-  for (const ScheduleDevice& device : snapshot.devices) {
-    if (!CanRunOn(job.device, device)) continue;
-    absl::StrAppend(&holders, holders.empty() ? "" : ", ", device.id, ", which ",
-                    left.holders.at(device.id), " has");
-  }
-  if (holders.empty()) {
-    return {job.name, v1::STATE_REASON_DEVICE_UNAVAILABLE,
-            absl::StrCat("no device can run it now: ", WhyNone(snapshot, job.device))};
-  }
-  return {job.name, v1::STATE_REASON_DEVICE_BUSY, absl::StrCat("waits for ", holders)};
-}
-
-Wait WaitForExports(const Resources& left, const QueuedJob& job) {
-  return {job.name, v1::STATE_REASON_DEVICE_BUSY,
-          absl::StrCat("waits for ", left.export_holder, ": exports run one at a time")};
-}
-
-Wait WaitForMemory(const Resources& left, const QueuedJob& job, int64_t host_memory_bytes) {
-  return {job.name, v1::STATE_REASON_HOST_MEMORY,
-          absl::StrCat("needs ", FormatBytes(job.host_bytes), " of host memory; ",
-                       FormatBytes(std::max<int64_t>(0, host_memory_bytes - left.reserved_bytes)),
-                       " of ", FormatBytes(host_memory_bytes), " is not reserved")};
-}
-
-google::rpc::Status ServerError(const std::string& message) {
+google::rpc::Status MakeError(absl::StatusCode code, std::string_view reason,
+                              const std::string& message) {
   google::rpc::Status error;
-  error.set_code(static_cast<int>(absl::StatusCode::kInternal));
+  error.set_code(static_cast<int>(code));
   error.set_message(message);
   google::rpc::ErrorInfo info;
   info.set_domain("penstock");
-  info.set_reason(std::string(reason::kWorkerDied));
+  info.set_reason(std::string(reason));
   error.add_details()->PackFrom(info);
   return error;
 }
@@ -107,45 +34,26 @@ std::string SignalText(int signal) {
   return absl::StrCat("SIG", name, text == nullptr ? "" : absl::StrCat(" (", text, ")"));
 }
 
+// What a failure was, for the comparison with the next one: the error, if it could say one.
+std::string CauseOf(const WorkerEnd& end) {
+  return end.outcome && end.outcome->has_error() ? end.outcome->error().message()
+                                                 : DescribeExit(end);
+}
+
 // Whether it died by what another attempt would meet again: not by a kill from outside.
 bool DiedOfItself(const WorkerEnd& end) {
-  if (end.kill_cause == KillCause::kSilence || end.out_of_memory_kill) return true;
+  if (end.outcome && end.outcome->has_error()) return true;
+  if (end.kill_cause == KillCause::kSilence || end.kill_cause == KillCause::kStuck ||
+      end.out_of_memory_kill) {
+    return true;
+  }
   return end.exit.kind == ExitKind::kExited ||
          (end.exit.kind == ExitKind::kSignalled && end.exit.code != SIGKILL);
 }
 
 bool DiedTheSameWayTwice(const WorkerEnd& end) {
   return DiedOfItself(end) && !end.saved_checkpoint && end.last_death.attempt() > 0 &&
-         end.last_death.step() == end.step && end.last_death.cause() == DescribeExit(end);
-}
-
-// The worker ended and nobody knows with what result.
-EndDecision AfterDeath(const WorkerEnd& end) {
-  EndDecision decision;
-  decision.worker_died = true;
-  decision.message = DescribeExit(end);
-  if (end.state == v1::JOB_STATE_CANCELLING) {
-    decision.state = v1::JOB_STATE_CANCELLED;
-    absl::StrAppend(&decision.message, " while cancelling; its last steps may not be saved");
-    return decision;
-  }
-  decision.error = ServerError(decision.message);
-  decision.failure_class = v1::FAILURE_CLASS_SERVER;
-  decision.reason = v1::STATE_REASON_WORKER_DIED;
-  const int32_t deaths = (end.saved_checkpoint ? 0 : end.worker_deaths) + 1;
-  decision.worker_deaths = deaths;
-  if (DiedTheSameWayTwice(end)) {
-    absl::StrAppend(&decision.message, " after step ", end.step,
-                    ", as the attempt before it: another one would do the same");
-  } else if (deaths < end.max_attempts) {
-    decision.state = v1::JOB_STATE_QUEUED;
-    absl::StrAppend(&decision.message, "; attempt ", deaths + 1, " of ", end.max_attempts,
-                    " since the last new checkpoint is queued");
-  } else if (end.max_attempts > 1) {
-    absl::StrAppend(&decision.message, "; no attempts are left of ", end.max_attempts,
-                    " since the last new checkpoint");
-  }
-  return decision;
+         end.last_death.step() == end.step && end.last_death.cause() == CauseOf(end);
 }
 
 google::rpc::ErrorInfo InfoOf(const google::rpc::Status& error) {
@@ -154,6 +62,81 @@ google::rpc::ErrorInfo InfoOf(const google::rpc::Status& error) {
     if (detail.UnpackTo(&info)) return info;
   }
   return info;
+}
+
+// A job that was asked to stop because its time was over has failed, the others are cancelled.
+EndDecision Cancelled(const WorkerEnd& end, std::string message) {
+  EndDecision decision;
+  decision.worker_deaths = end.worker_deaths;
+  decision.reason = end.state_reason;
+  decision.message = std::move(message);
+  if (end.state_reason != v1::STATE_REASON_TIME_LIMIT) {
+    decision.state = v1::JOB_STATE_CANCELLED;
+    decision.reason = v1::STATE_REASON_CANCEL_REQUESTED;
+    return decision;
+  }
+  decision.state = v1::JOB_STATE_FAILED;
+  decision.failure_class = v1::FAILURE_CLASS_RESOURCE;
+  decision.error = MakeError(absl::StatusCode::kDeadlineExceeded, reason::kTimeLimit,
+                             decision.message.empty() ? end.state_message : decision.message);
+  decision.message = decision.error.message();
+  return decision;
+}
+
+// It was asked to stop, and has: its last finished step is saved, or `message` says otherwise.
+EndDecision AfterStop(const WorkerEnd& end, const std::string& message) {
+  if (end.state == v1::JOB_STATE_CANCELLING) return Cancelled(end, message);
+  EndDecision decision;
+  decision.worker_deaths = end.worker_deaths;
+  decision.state = v1::JOB_STATE_QUEUED;
+  if (end.state == v1::JOB_STATE_PAUSING || end.state == v1::JOB_STATE_YIELDING) {
+    decision.reason = end.state_reason;
+    decision.message = message.empty() ? end.state_message : message;
+  } else {
+    // No one asked the daemon: somebody signalled the worker.
+    decision.reason = v1::STATE_REASON_WORKER_STOPPED;
+    decision.message = "a signal told the worker to stop; the job goes on where it did";
+  }
+  return decision;
+}
+
+// The worker ended and nobody knows with what result, or it failed for a reason that may pass.
+EndDecision AfterDeath(const WorkerEnd& end) {
+  EndDecision decision;
+  decision.message = CauseOf(end);
+  if (end.kill_cause == KillCause::kGrace && !end.outcome) {
+    return AfterStop(end, decision.message + "; the job stands at its newest checkpoint");
+  }
+  decision.death_cause = decision.message;
+  if (end.state == v1::JOB_STATE_CANCELLING) {
+    decision =
+        Cancelled(end, decision.message + " while it was to stop; its last steps may not be saved");
+    decision.death_cause = CauseOf(end);
+    return decision;
+  }
+  if (end.outcome && end.outcome->has_error()) {
+    decision.error = end.outcome->error();
+    decision.failure_class = ClassifyFailure(decision.error);
+  } else {
+    decision.error = MakeError(absl::StatusCode::kInternal, reason::kWorkerDied, decision.message);
+    decision.failure_class = v1::FAILURE_CLASS_SERVER;
+  }
+  decision.reason = v1::STATE_REASON_WORKER_DIED;
+  const int32_t deaths = (end.saved_checkpoint ? 0 : end.worker_deaths) + 1;
+  decision.worker_deaths = deaths;
+  if (DiedTheSameWayTwice(end)) {
+    absl::StrAppend(&decision.message, " after step ", end.step,
+                    ", as the attempt before it: another one would do the same");
+  } else if (deaths < end.max_attempts) {
+    decision.state = v1::JOB_STATE_QUEUED;
+    decision.pause_seconds = RetryPauseSeconds(deaths);
+    absl::StrAppend(&decision.message, "; attempt ", deaths + 1, " of ", end.max_attempts,
+                    " since the last new checkpoint is queued");
+  } else if (end.max_attempts > 1) {
+    absl::StrAppend(&decision.message, "; no attempts are left of ", end.max_attempts,
+                    " since the last new checkpoint");
+  }
+  return decision;
 }
 
 // `decision` has the worker's error and its message.
@@ -181,55 +164,52 @@ EndDecision AfterDeviceFailure(const WorkerEnd& end, EndDecision decision) {
   return decision;
 }
 
+// Whether the system failed and not the job: a disk that is full or does not answer now.
+bool MayPass(const google::rpc::Status& error) {
+  const std::string reason = InfoOf(error).reason();
+  return reason == reason::kIoError || reason == reason::kDiskInsufficient;
+}
+
+EndDecision AfterOutcome(const WorkerEnd& end) {
+  EndDecision decision;
+  decision.worker_deaths = end.worker_deaths;
+  switch (end.outcome->result()) {
+    case internal::ATTEMPT_RESULT_SUCCEEDED:
+      decision.state = v1::JOB_STATE_SUCCEEDED;
+      return decision;
+    case internal::ATTEMPT_RESULT_FAILED:
+      decision.state = v1::JOB_STATE_FAILED;
+      decision.error = end.outcome->error();
+      decision.message = decision.error.message();
+      if (InfoOf(decision.error).reason() == reason::kDeviceFailed) {
+        return AfterDeviceFailure(end, std::move(decision));
+      }
+      if (MayPass(decision.error) && end.state != v1::JOB_STATE_CANCELLING) return AfterDeath(end);
+      decision.failure_class = ClassifyFailure(decision.error);
+      return decision;
+    case internal::ATTEMPT_RESULT_STOPPED:
+      return AfterStop(end, "");
+    default:
+      return AfterDeath(end);
+  }
+}
+
 }  // namespace
 
-bool CanRunOn(const DeviceNeed& need, const ScheduleDevice& device) {
-  return device.kind == need.kind && device.health == v1::DEVICE_HEALTH_HEALTHY &&
-         (need.uuid.empty() || device.id == need.uuid) &&
-         (need.kind == v1::DEVICE_KIND_CPU || need.bytes <= device.job_bytes) &&
-         std::find(need.failed.begin(), need.failed.end(), device.id) == need.failed.end();
-}
-
-ScheduleDecision Schedule(const ScheduleSnapshot& snapshot) {
-  ScheduleDecision decision;
-  Resources left = Unused(snapshot);
-  const QueuedJob* waits_for_memory = nullptr;
-  for (const QueuedJob& job : snapshot.queued) {
-    const ScheduleDevice* const device =
-        job.lane == Lane::kDevice ? FreeDevice(snapshot, left, job.device) : nullptr;
-    if (snapshot.admission == Admission::kDraining) {
-      decision.waits.push_back({job.name, v1::STATE_REASON_DRAINING,
-                                "the daemon is draining; the next one starts the job"});
-    } else if (job.lane == Lane::kExport && !left.export_holder.empty()) {
-      decision.waits.push_back(WaitForExports(left, job));
-    } else if (job.lane == Lane::kDevice && device == nullptr) {
-      decision.waits.push_back(WaitForDevice(snapshot, left, job));
-    } else if (waits_for_memory != nullptr) {
-      decision.waits.push_back(
-          {job.name, v1::STATE_REASON_HOST_MEMORY,
-           absl::StrCat("waits behind ", waits_for_memory->name, ", which waits for host memory")});
-    } else if (job.host_bytes > snapshot.host_memory_bytes - left.reserved_bytes) {
-      decision.waits.push_back(WaitForMemory(left, job, snapshot.host_memory_bytes));
-      waits_for_memory = &job;
-    } else {
-      Start start{.name = job.name, .device = {}};
-      left.reserved_bytes += job.host_bytes;
-      if (job.lane == Lane::kExport) {
-        left.export_holder = job.name;
-      } else {
-        start.device = device->id;
-        left.holders[device->id] = job.name;
-      }
-      decision.starts.push_back(std::move(start));
-    }
-  }
-  return decision;
-}
-
 std::string DescribeExit(const WorkerEnd& end) {
-  if (end.kill_cause == KillCause::kSilence) {
-    return absl::StrCat("worker killed by penstockd: it reported nothing for ", end.silence_seconds,
-                        " s");
+  switch (end.kill_cause) {
+    case KillCause::kSilence:
+      return absl::StrCat("worker killed by penstockd: it reported nothing for ", end.kill_seconds,
+                          " s");
+    case KillCause::kStuck:
+      return absl::StrCat("worker killed by penstockd: it did not get on for ", end.kill_seconds,
+                          " s");
+    case KillCause::kGrace:
+      return absl::StrCat("worker killed by penstockd: asked to stop, it had not done so after ",
+                          end.kill_seconds, " s");
+    case KillCause::kNone:
+    case KillCause::kLingered:
+      break;
   }
   switch (end.exit.kind) {
     case ExitKind::kSignalled:
@@ -268,43 +248,30 @@ v1::FailureClass ClassifyFailure(const google::rpc::Status& error) {
 }
 
 EndDecision AfterWorkerEnd(const WorkerEnd& end) {
-  if (!end.outcome) return AfterDeath(end);
-  EndDecision decision;
-  decision.worker_deaths = end.worker_deaths;
-  switch (end.outcome->result()) {
-    case internal::ATTEMPT_RESULT_SUCCEEDED:
-      decision.state = v1::JOB_STATE_SUCCEEDED;
-      return decision;
-    case internal::ATTEMPT_RESULT_FAILED:
-      decision.state = v1::JOB_STATE_FAILED;
-      decision.error = end.outcome->error();
-      decision.message = decision.error.message();
-      if (InfoOf(decision.error).reason() == reason::kDeviceFailed) {
-        return AfterDeviceFailure(end, std::move(decision));
-      }
-      decision.failure_class = ClassifyFailure(decision.error);
-      return decision;
-    case internal::ATTEMPT_RESULT_CANCELLED:
-      if (end.state == v1::JOB_STATE_CANCELLING) {
-        decision.state = v1::JOB_STATE_CANCELLED;
-        decision.reason = v1::STATE_REASON_CANCEL_REQUESTED;
-        return decision;
-      }
-      // No one asked the daemon: somebody signalled the worker.
-      decision.state = v1::JOB_STATE_QUEUED;
-      decision.reason = v1::STATE_REASON_WORKER_STOPPED;
-      decision.message = "a signal told the worker to stop; the job goes on where it did";
-      return decision;
-    default:
-      break;
+  EndDecision decision = end.outcome ? AfterOutcome(end) : AfterDeath(end);
+  if (end.state == v1::JOB_STATE_PAUSING && decision.state == v1::JOB_STATE_QUEUED) {
+    decision.state = v1::JOB_STATE_PAUSED;
+    decision.pause_seconds = 0;
   }
-  return AfterDeath(end);
+  return decision;
+}
+
+int64_t RetryPauseSeconds(int32_t deaths) {
+  constexpr int64_t kFirst = 5, kLongest = 300;
+  if (deaths <= 1) return 0;
+  return std::min(kLongest, kFirst << std::min(deaths - 2, 10));
+}
+
+int64_t StuckAfterSeconds(const Pace& pace) {
+  constexpr double kBeforeFirstStep = 7200, kLeast = 1800, kFactor = 100;
+  const double slow = kFactor * std::max(pace.predicted_step_seconds, pace.longest_seconds);
+  return static_cast<int64_t>(std::max(pace.has_step ? kLeast : kBeforeFirstStep, slow));
 }
 
 ReconcileDecision Reconcile(const ReconcileSnapshot& snapshot) {
   ReconcileDecision decision;
   decision.kill_holder = snapshot.lock == LockFacts::kHeldByOlderAttempt;
-  if (snapshot.state == v1::JOB_STATE_QUEUED) return decision;
+  if (!HasWorker(snapshot.state)) return decision;
   if (snapshot.lock == LockFacts::kHeldByThisAttempt) {
     decision.action = ReconcileAction::kAdopt;
   } else if (snapshot.has_outcome || snapshot.worker_started) {

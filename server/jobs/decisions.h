@@ -1,5 +1,6 @@
-// What penstockd decides about jobs, as pure functions over snapshots: no clock, no store, no
-// process. JobManager takes the snapshots and acts on the answers.
+// What penstockd decides about jobs that have, or had, a worker, as pure functions over snapshots:
+// no clock, no store, no process. WorkerManager takes the snapshots and acts on the answers. Who
+// starts is in schedule.h.
 #pragma once
 
 #include <cstdint>
@@ -13,67 +14,6 @@
 
 namespace penstock::server {
 
-// ---- Who starts ----
-
-// Training takes a whole device; exports take none but run one at a time.
-enum class Lane : uint8_t { kDevice, kExport };
-enum class Admission : uint8_t { kOpen, kDraining };
-
-// What a training job asks of its device. Exports ask for none.
-struct DeviceNeed {
-  v1::DeviceKind kind = v1::DEVICE_KIND_CPU;
-  std::string uuid = {};                 // of the GPU it wants; empty: any
-  int64_t bytes = 0;                     // of device memory; 0 on the CPU
-  std::vector<std::string> failed = {};  // GPUs that failed under it
-};
-struct ScheduleDevice {
-  std::string id;
-  v1::DeviceKind kind = v1::DEVICE_KIND_CPU;
-  int64_t job_bytes = 0;  // of a GPU: what a job can have of its memory
-  v1::DeviceHealth health = v1::DEVICE_HEALTH_HEALTHY;
-  std::string health_message = {};
-};
-// Whether the job could run there at some time: healthy, of the right kind, large enough.
-bool CanRunOn(const DeviceNeed& need, const ScheduleDevice& device);
-
-struct QueuedJob {
-  std::string name;
-  Lane lane = Lane::kDevice;
-  int64_t host_bytes = 0;
-  DeviceNeed device = {};
-};
-struct RunningJob {
-  std::string name;
-  Lane lane = Lane::kDevice;
-  std::string device;  // empty for exports
-  int64_t host_bytes = 0;
-};
-struct ScheduleSnapshot {
-  Admission admission = Admission::kOpen;
-  std::vector<ScheduleDevice> devices;
-  int64_t host_memory_bytes = 0;
-  std::vector<RunningJob> running;
-  std::vector<QueuedJob> queued;  // oldest first
-};
-struct Start {
-  std::string name;
-  std::string device;
-  friend bool operator==(const Start&, const Start&) = default;
-};
-struct Wait {
-  std::string name;
-  v1::StateReason reason = v1::STATE_REASON_UNSPECIFIED;
-  std::string message;
-};
-struct ScheduleDecision {
-  std::vector<Start> starts;
-  std::vector<Wait> waits;  // every queued job that does not start, in order of the queue
-};
-// First in, first out among the jobs that can run on a device; each gets the smallest free device
-// that is large enough. A job that waits for memory holds back all that came after it, or small
-// jobs could keep a large one waiting for ever.
-ScheduleDecision Schedule(const ScheduleSnapshot& snapshot);
-
 // ---- What an ended worker means ----
 
 enum class ExitKind : uint8_t {
@@ -86,10 +26,19 @@ struct ExitFacts {
   int code = 0;
 };
 // Why the daemon itself killed the worker, if it did.
-enum class KillCause : uint8_t { kNone, kSilence, kLingered };
+enum class KillCause : uint8_t {
+  kNone,
+  kSilence,   // it reported nothing
+  kLingered,  // it did not exit after its outcome
+  kStuck,     // it reported, but did not get on
+  kGrace,     // asked to stop, it did not within its grace
+};
 
 struct WorkerEnd {
-  v1::JobState state = v1::JOB_STATE_RUNNING;  // STARTING, RUNNING or CANCELLING
+  v1::JobState state = v1::JOB_STATE_RUNNING;  // STARTING, RUNNING or one of IsStopping()
+  // Of the job: why it was asked to stop, if it was.
+  v1::StateReason state_reason = v1::STATE_REASON_UNSPECIFIED;
+  std::string state_message = {};
   int32_t max_attempts = 1;
   int32_t worker_deaths = 0;        // before this one, since the last new checkpoint
   bool saved_checkpoint = false;    // this attempt did
@@ -98,8 +47,8 @@ struct WorkerEnd {
   std::optional<internal::AttemptOutcome> outcome;
   ExitFacts exit;
   KillCause kill_cause = KillCause::kNone;
-  int64_t silence_seconds = 0;  // the limit, for messages
-  std::string device = {};      // of the attempt; empty for exports
+  int64_t kill_seconds = 0;  // the limit that it passed, for messages
+  std::string device = {};   // of the attempt; empty for exports
   // GPUs that failed under the job before, and whether it could run on a healthy one that did not.
   std::vector<std::string> failed_devices = {};
   bool has_other_device = false;
@@ -111,19 +60,41 @@ struct EndDecision {
   std::string message;
   google::rpc::Status error;  // set if the attempt failed
   v1::FailureClass failure_class = v1::FAILURE_CLASS_UNSPECIFIED;
-  bool worker_died = false;
-  int32_t worker_deaths = 0;    // from now on; max_attempts of them end the job
-  bool device_failed = false;   // the job does not start on this device again
-  std::string quarantine = {};  // why the device goes into quarantine; empty: it does not
+  std::string death_cause = {};  // what is compared with the next death; empty: none is counted
+  int32_t worker_deaths = 0;     // from now on; max_attempts of them end the job
+  int64_t pause_seconds = 0;     // before the next attempt
+  bool device_failed = false;    // the job does not start on this device again
+  std::string quarantine = {};   // why the device goes into quarantine; empty: it does not
 };
 // A worker's death queues the job again, to go on from its newest checkpoint, unless max_attempts
 // workers in a row died without a new one, or the same step has failed twice in the same way by
 // what looks like our doing (a crash, a kill for memory, silence) and not like somebody's kill -9.
-// A worker that was told to stop by a signal has saved its last step: no death, the job goes on.
+// The first attempt after a new checkpoint follows at once, later ones after pauses that double. A
+// failure of the system (a file that cannot be read now) counts as a death.
+// A worker that has stopped because it was told to has saved its last step: the job is CANCELLED,
+// PAUSED or QUEUED as its state says, and goes on by itself if only a signal told the worker. One
+// that was killed because its grace was over leaves the job at its newest checkpoint, and no death
+// is counted.
+// A job that shall pause is PAUSED wherever it would be queued.
 // A device that failed goes into quarantine, and the job is queued once for another device. If that
 // one fails too and the fault is one that a program can cause (metadata `fault`: "program"; an
 // illegal address), the job is to blame: the second device stays in service.
 EndDecision AfterWorkerEnd(const WorkerEnd& end);
+
+// How long before the next attempt when so many workers have died since the last new checkpoint.
+int64_t RetryPauseSeconds(int32_t deaths);
+
+// ---- When a worker is stuck ----
+
+// What is known of how long a job takes to get on. "Getting on" is a step done, or a larger share
+// of another phase.
+struct Pace {
+  double predicted_step_seconds = 0;  // by the plan; 0: not known
+  double longest_seconds = 0;         // between two times that it got on
+  bool has_step = false;              // of this attempt
+};
+// Far longer than a job of this pace should take: a step may be slow, the machine busy.
+int64_t StuckAfterSeconds(const Pace& pace);
 
 // "worker killed by SIGSEGV (segmentation fault)", "worker exited with code 3 ..."
 std::string DescribeExit(const WorkerEnd& end);
@@ -146,13 +117,13 @@ struct ReconcileSnapshot {
   bool has_outcome = false;  // in the store or in outcome.pb
 };
 enum class ReconcileAction : uint8_t {
-  kStayQueued,
+  kStay,      // it has no worker
   kAdopt,     // watch the living worker
   kEnd,       // AfterWorkerEnd() decides, exit unknown
-  kNeverRan,  // back to the queue, or CANCELLED if that was asked; no death counted
+  kNeverRan,  // back to the queue, or where a stop was to bring it; no death counted
 };
 struct ReconcileDecision {
-  ReconcileAction action = ReconcileAction::kStayQueued;
+  ReconcileAction action = ReconcileAction::kStay;
   // First kill the holder of the lock and wait for its end.
   bool kill_holder = false;
 };

@@ -27,84 +27,19 @@ constexpr int64_t kWatchBatchBytes = 256 << 10;
 // An export streams tensors through bounded buffers.
 constexpr int64_t kExportHostBytes = int64_t{64} << 20;
 
-// What an ended job is when it waits again, to go on after `step`.
-v1::Job Requeued(v1::Job job, int64_t step) {
-  job.set_state(v1::JOB_STATE_QUEUED);
-  job.set_state_reason(v1::STATE_REASON_RESUME_REQUESTED);
-  job.set_state_message(absl::StrCat("goes on after step ", step));
-  job.clear_error();
-  job.clear_failure_class();
-  job.clear_last_log_lines();
-  job.clear_progress();
-  job.clear_end_time();
-  job.clear_artifacts();
-  job.clear_failed_devices();
-  job.clear_last_worker_death();
-  return job;
-}
-
 }  // namespace
 
-JobManager::JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-                       const CheckpointReaders& readers, CheckpointManager& checkpoints,
+JobManager::JobManager(const StateDirectory& directory, JobTable& table,
+                       const CheckpointReaders& readers, const JobAdmission& admission,
                        WorkerManager& workers, DeviceRegistry& devices)
-    : options_(std::move(options)),
-      directory_(directory),
+    : directory_(directory),
       table_(table),
       readers_(readers),
-      checkpoints_(checkpoints),
+      admission_(admission),
       workers_(workers),
       devices_(devices) {}
 
 // ---- Creating ----
-
-absl::Status JobManager::Admit() const {
-  if (workers_.admission() == Admission::kDraining) {
-    return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,
-                 "the daemon is shutting down and takes no new jobs; try again when it is back",
-                 {{"retry_seconds", "5"}});
-  }
-  const int64_t queued = table_.CountInState(v1::JOB_STATE_QUEUED);
-  if (queued >= options_.max_queued_jobs) {
-    return Error(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
-                 absl::StrCat(queued,
-                              " jobs wait, as many as may (max_queued_jobs); wait for "
-                              "one to start or cancel one"),
-                 {{"queued", absl::StrCat(queued)},
-                  {"limit", absl::StrCat(options_.max_queued_jobs)},
-                  {"retry_seconds", "30"}});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status JobManager::AdmitMemory(const v1::JobPlan& plan) const {
-  const int64_t usable = workers_.options().host_memory_bytes;
-  if (plan.host_peak_bytes() <= usable) return absl::OkStatus();
-  return Error(absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
-               absl::StrCat("the job needs ", FormatBytes(plan.host_peak_bytes()),
-                            " of host memory and can never have more than ", FormatBytes(usable),
-                            " (", options_.host_memory_limit_source,
-                            "); use a smaller model or batch, or raise the limit"),
-               {{"needed_bytes", absl::StrCat(plan.host_peak_bytes())},
-                {"usable_bytes", absl::StrCat(usable)},
-                {"limit_source", options_.host_memory_limit_source}});
-}
-
-absl::Status JobManager::CheckOutputFree(const std::string& directory,
-                                         const std::string& field) const {
-  if (directory.empty()) return absl::OkStatus();
-  for (const auto& [row, job] : table_.active()) {
-    const v1::Job& other = job->stored.job;
-    const std::string& taken =
-        other.has_train() ? other.train().output().directory() : other.export_().directory();
-    if (taken != directory) continue;
-    return Error(absl::StatusCode::kAlreadyExists, reason::kOutputExists,
-                 absl::StrCat(directory, " is where ", other.name(),
-                              " will write; choose another directory, or wait for that job"),
-                 {{"path", directory}, {"job", other.name()}, {"field", field}});
-  }
-  return absl::OkStatus();
-}
 
 std::string JobManager::NewJobName() {
   // 60 random bits: two jobs of one daemon never meet. Starts with a letter by construction.
@@ -120,6 +55,7 @@ v1::Job JobManager::NewJob(const std::string& name) {
   job.set_name(name);
   job.set_state(v1::JOB_STATE_QUEUED);
   *job.mutable_create_time() = TimeUtil::GetCurrentTime();
+  *job.mutable_queue_time() = job.create_time();
   return job;
 }
 
@@ -135,7 +71,7 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
     PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CreateJobResponse>(table_.store(), request));
     if (replay) return replay;
   }
-  PENSTOCK_RETURN_IF_ERROR(Admit());
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom());
   if (!request.job_id().empty() && table_.store().GetJob("jobs/" + request.job_id()).ok()) {
     return Error(
         absl::StatusCode::kAlreadyExists, reason::kJobExists,
@@ -143,6 +79,7 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
         {{"job", "jobs/" + request.job_id()}, {"field", "job_id"}});
   }
   PENSTOCK_RETURN_IF_ERROR(CheckStart(request.spec()));
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckParents(request.spec().queue()));
   return std::nullopt;
 }
 
@@ -160,11 +97,12 @@ void JobManager::AddStartWarnings(v1::Job& job) {
   if (!parent.ok()) return;
   v1::JobSpec before = parent->job.train(), now = job.train();
   for (v1::JobSpec* spec : {&before, &now}) {
-    // Names and places, which decide nothing.
+    // Names, places and times, which decide nothing.
     spec->clear_display_name();
     spec->clear_labels();
     spec->clear_output();
     spec->clear_start_checkpoint();
+    spec->clear_queue();
   }
   std::string changes;
   google::protobuf::util::MessageDifferencer differencer;
@@ -180,8 +118,10 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   // Once more: other calls, maybe of the same id, came in between.
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
-  if (request.plan_for_machine().empty()) PENSTOCK_RETURN_IF_ERROR(AdmitMemory(planned.plan));
-  PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(planned.spec.output().directory(), "output.directory"));
+  if (request.plan_for_machine().empty())
+    PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan));
+  PENSTOCK_RETURN_IF_ERROR(
+      admission_.CheckOutputFree(planned.spec.output().directory(), "output.directory"));
   v1::CreateJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (!request.validate_only()) {
@@ -218,140 +158,21 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
     const v1::ExportCheckpointRequest& request, const std::string& directory) {
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, ReplayExport(request));
   if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(Admit());
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom());
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint"));
   PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
-  PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(directory, "spec.directory"));
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckOutputFree(directory, "spec.directory"));
   v1::ExportCheckpointResponse response;
   v1::Job& job = *response.mutable_job();
   job = NewJob(NewJobName());
   *job.mutable_export_() = request.spec();
   job.mutable_export_()->set_directory(directory);
   job.mutable_plan()->set_host_peak_bytes(kExportHostBytes);
-  PENSTOCK_RETURN_IF_ERROR(AdmitMemory(job.plan()));
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(job.plan()));
   const auto record = MakeRecord(request, response);
   PENSTOCK_RETURN_IF_ERROR(InsertReader(job, record ? &*record : nullptr));
   workers_.Dispatch();
-  return response;
-}
-
-// ---- Ending ----
-
-absl::StatusOr<v1::CancelJobResponse> JobManager::Cancel(const v1::CancelJobRequest& request) {
-  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CancelJobResponse>(table_.store(), request));
-  if (replay) return *replay;
-  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, table_.store().GetJob(request.name()));
-  const int32_t deaths = stored.worker_deaths;
-  v1::CancelJobResponse response;
-  v1::Job& after = *response.mutable_job();
-  after = table_.Live(std::move(stored));
-  const v1::JobState from = after.state();
-  if (IsFinal(from)) {
-    return Error(absl::StatusCode::kFailedPrecondition, reason::kJobStateConflict,
-                 absl::StrCat(request.name(), " has ended (", StateName(from),
-                              "), so there is nothing to cancel"),
-                 {{"job", request.name()}, {"state", StateName(from)}});
-  }
-  after.set_state_reason(v1::STATE_REASON_CANCEL_REQUESTED);
-  after.clear_state_message();
-  after.clear_queue_position();
-  if (from == v1::JOB_STATE_QUEUED) {
-    after.set_state(v1::JOB_STATE_CANCELLED);
-    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
-  } else {
-    after.set_state(v1::JOB_STATE_CANCELLING);
-  }
-  const auto record = MakeRecord(request, response);
-  if (from == v1::JOB_STATE_CANCELLING) {
-    if (record) PENSTOCK_RETURN_IF_ERROR(table_.store().InsertRequest(*record));
-    return response;
-  }
-  PENSTOCK_RETURN_IF_ERROR(
-      table_.Move(*table_.Find(request.name()), after, deaths, record ? &*record : nullptr));
-  workers_.Dispatch();
-  return response;
-}
-
-absl::StatusOr<int64_t> JobManager::ResumableStep(const v1::ResumeJobRequest& request) {
-  if (!request.checkpoint().empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
-                              ParseCheckpointName(request.checkpoint(), "checkpoint"));
-    if (name.job != request.name()) {
-      return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
-                   absl::StrCat("checkpoint: found ", request.checkpoint(), ", expected one of ",
-                                request.name(),
-                                "; a new job can start from another job's checkpoint "
-                                "(start_checkpoint)"),
-                   {{"field", "checkpoint"}});
-    }
-    PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
-    return name.step;
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const auto all,
-                            table_.store().ListCheckpoints(request.name(), -1, INT64_MAX));
-  if (!all.empty()) return all.back().step();
-  return Error(absl::StatusCode::kNotFound, reason::kCheckpointNotFound,
-               absl::StrCat(request.name(), " has no checkpoint to go on from; submit it again"),
-               {{"job", request.name()}});
-}
-
-absl::StatusOr<v1::ResumeJobResponse> JobManager::Resume(const v1::ResumeJobRequest& request) {
-  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::ResumeJobResponse>(table_.store(), request));
-  if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(Admit());
-  PENSTOCK_ASSIGN_OR_RETURN(const StoredJob stored, table_.store().GetJob(request.name()));
-  const v1::JobState from = stored.job.state();
-  if (!stored.job.has_train() || !CanMove(from, v1::JOB_STATE_QUEUED) || !IsFinal(from)) {
-    return Error(
-        absl::StatusCode::kFailedPrecondition, reason::kJobStateConflict,
-        absl::StrCat(request.name(), stored.job.has_train() ? " is " : " is an export, and ",
-                     StateName(from),
-                     "; only a training job that FAILED or was CANCELLED can be resumed"),
-        {{"job", request.name()}, {"state", StateName(from)}});
-  }
-  PENSTOCK_ASSIGN_OR_RETURN(const int64_t step, ResumableStep(request));
-  v1::ResumeJobResponse response;
-  v1::Job& after = *response.mutable_job();
-  after = Requeued(stored.job, step);
-  PENSTOCK_RETURN_IF_ERROR(AdmitMemory(after.plan()));
-  PENSTOCK_RETURN_IF_ERROR(CheckOutputFree(after.train().output().directory(), "output.directory"));
-  PENSTOCK_RETURN_IF_ERROR(checkpoints_.SupersedeAfter({.job = request.name(), .step = step}));
-  PENSTOCK_RETURN_IF_ERROR(readers_.Begin(after));
-  const auto record = MakeRecord(request, response);
-  if (absl::Status moved = table_.Reopen(from, after, record ? &*record : nullptr); !moved.ok()) {
-    readers_.End(after);
-    return moved;
-  }
-  workers_.Dispatch();
-  return response;
-}
-
-absl::Status JobManager::CheckNotInUse(const std::string& job) {
-  for (const auto& [row, active] : table_.active()) {
-    const v1::Job& other = active->stored.job;
-    const std::optional<CheckpointName> read = CheckpointReadBy(other);
-    if (!read || read->job != job) continue;
-    return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointInUse,
-                 absl::StrCat(other.name(), " reads the checkpoint of step ", read->step, " of ",
-                              job, "; wait for its end or cancel it"),
-                 {{"job", job}, {"used_by", other.name()}});
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<v1::DeleteJobResponse> JobManager::Delete(const v1::DeleteJobRequest& request) {
-  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::DeleteJobResponse>(table_.store(), request));
-  if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(CheckNotInUse(request.name()));
-  v1::DeleteJobResponse response;
-  const auto record = MakeRecord(request, response);
-  PENSTOCK_RETURN_IF_ERROR(table_.store().DeleteJob(request.name(), record ? &*record : nullptr));
-  table_.hub().Publish(request.name(), Topic::kEvents);
-  if (absl::Status discarded = directory_.Discard(request.name()); !discarded.ok()) {
-    // The job is gone all the same; the next start moves its files.
-    spdlog::error("{}: {}", request.name(), std::string(discarded.message()));
-  }
   return response;
 }
 
@@ -413,12 +234,11 @@ absl::StatusOr<WatchBatch> JobManager::ReadEvents(const std::string& name, uint6
 void JobManager::Describe(v1::GetServerInfoResponse& info) {
   info.set_status(workers_.admission() == Admission::kDraining ? v1::SERVER_STATUS_DRAINING
                                                                : v1::SERVER_STATUS_SERVING);
-  const int64_t queued = table_.CountInState(v1::JOB_STATE_QUEUED);
-  info.set_queued_jobs(queued);
-  info.set_running_jobs(static_cast<int64_t>(table_.active().size()) - queued);
+  info.set_queued_jobs(table_.CountInState(v1::JOB_STATE_QUEUED));
+  info.set_running_jobs(table_.CountWithWorker());
   info.set_host_memory_bytes(workers_.options().host_memory_bytes);
   info.set_host_memory_reserved_bytes(workers_.reserved_bytes());
-  info.set_host_memory_limit_source(options_.host_memory_limit_source);
+  info.set_host_memory_limit_source(admission_.options().host_memory_limit_source);
 }
 
 v1::ListDevicesResponse JobManager::ListDevices() {

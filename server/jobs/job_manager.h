@@ -1,4 +1,5 @@
-// What clients ask for: the operations behind JobService and AdminService, and exports.
+// What clients ask for: the operations behind JobService and AdminService, and exports. Those that
+// move a job that is there are in job_moves.h.
 //
 // Each mutating operation takes the reply it would give to a repeated request_id from the store
 // first, and stores its own reply in the transaction of its effect. Creating a training job has
@@ -18,8 +19,8 @@
 #include "penstock/v1/admin_service.pb.h"
 #include "penstock/v1/checkpoint_service.pb.h"
 #include "penstock/v1/job.pb.h"
-#include "server/jobs/checkpoint_manager.h"
 #include "server/jobs/checkpoint_readers.h"
+#include "server/jobs/job_admission.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/worker_manager.h"
 
@@ -45,11 +46,6 @@ using DataInspector = std::function<absl::StatusOr<v1::InspectDataResponse>(
 using OutputChecker =
     std::function<absl::StatusOr<std::string>(const std::string& path, const std::string& field)>;
 
-struct JobManagerOptions {
-  int64_t max_queued_jobs = 1000;
-  std::string host_memory_limit_source;
-};
-
 // What one watch stream reads of the store at a time.
 struct WatchBatch {
   std::vector<StoredEvent> events;
@@ -59,9 +55,8 @@ struct WatchBatch {
 
 class JobManager {
  public:
-  JobManager(JobManagerOptions options, const StateDirectory& directory, JobTable& table,
-             const CheckpointReaders& readers, CheckpointManager& checkpoints,
-             WorkerManager& workers, DeviceRegistry& devices);
+  JobManager(const StateDirectory& directory, JobTable& table, const CheckpointReaders& readers,
+             const JobAdmission& admission, WorkerManager& workers, DeviceRegistry& devices);
 
   // The stored reply, or nothing if the job may be planned.
   absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
@@ -73,10 +68,6 @@ class JobManager {
   // `directory` is spec.directory, resolved.
   absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request,
                                                       const std::string& directory);
-  absl::StatusOr<v1::CancelJobResponse> Cancel(const v1::CancelJobRequest& request);
-  absl::StatusOr<v1::ResumeJobResponse> Resume(const v1::ResumeJobRequest& request);
-  // The job's files then lie in the trash; emptying it is the caller's.
-  absl::StatusOr<v1::DeleteJobResponse> Delete(const v1::DeleteJobRequest& request);
 
   absl::StatusOr<v1::GetJobResponse> Get(const v1::GetJobRequest& request);
   absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request);
@@ -91,30 +82,20 @@ class JobManager {
   absl::StatusOr<v1::ReleaseDeviceResponse> ReleaseDevice(const v1::ReleaseDeviceRequest& request);
 
  private:
-  // Unavailable / SERVER_DRAINING, ResourceExhausted / QUEUE_FULL, and
-  // HOST_MEMORY_INSUFFICIENT for a plan that never fits.
-  absl::Status Admit() const;
-  absl::Status AdmitMemory(const v1::JobPlan& plan) const;
-  // No unfinished job will write to the same directory: the later one would lose its work.
-  absl::Status CheckOutputFree(const std::string& directory, const std::string& field) const;
-  absl::Status CheckNotInUse(const std::string& job);
   // NotFound / CHECKPOINT_NOT_FOUND if spec.start_checkpoint is not there.
   absl::Status CheckStart(const v1::JobSpec& spec);
   // What differs from the job whose checkpoint the spec starts from, as warnings.
   void AddStartWarnings(v1::Job& job);
-  // The step to go on from.
-  absl::StatusOr<int64_t> ResumableStep(const v1::ResumeJobRequest& request);
   absl::Status InsertReader(const v1::Job& job, const RequestRecord* request);
   // jobs/{id} that has the device, or empty.
   std::string HolderOf(const std::string& device);
   std::string NewJobName();
   v1::Job NewJob(const std::string& name);
 
-  const JobManagerOptions options_;
   const StateDirectory& directory_;
   JobTable& table_;
   const CheckpointReaders& readers_;
-  CheckpointManager& checkpoints_;
+  const JobAdmission& admission_;
   WorkerManager& workers_;
   DeviceRegistry& devices_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "server/store/job_state.h"
 
@@ -42,6 +43,11 @@ int64_t JobTable::CountInState(v1::JobState state) const {
                        [&](const auto& entry) { return entry.second->state() == state; });
 }
 
+int64_t JobTable::CountWithWorker() const {
+  return std::count_if(active_.begin(), active_.end(),
+                       [](const auto& entry) { return HasWorker(entry.second->state()); });
+}
+
 absl::StatusOr<v1::Job> JobTable::Get(const std::string& name) {
   PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(name));
   return Live(std::move(stored));
@@ -55,10 +61,12 @@ v1::Job JobTable::Live(StoredJob stored) const {
   if (active.stored.job.has_progress()) *job.mutable_progress() = active.stored.job.progress();
   if (job.state() != v1::JOB_STATE_QUEUED) return job;
   job.set_queue_position(active.queue_position);
-  // Why it was put back (state_reason of the row) says more than what it waits for.
+  // Why it was put back (state_reason of the row) comes before what it waits for.
   if (job.state_reason() == v1::STATE_REASON_UNSPECIFIED) {
     job.set_state_reason(active.wait.reason);
     job.set_state_message(active.wait.message);
+  } else if (!active.wait.message.empty()) {
+    job.set_state_message(absl::StrCat(job.state_message(), "; ", active.wait.message));
   }
   return job;
 }

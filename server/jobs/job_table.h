@@ -18,6 +18,7 @@
 #include "server/jobs/decisions.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/process.h"
+#include "server/jobs/schedule.h"
 #include "server/store/job_store.h"
 #include "server/store/segment_file.h"
 
@@ -36,7 +37,11 @@ struct RunningWorker {
   Clock::time_point last_report = Clock::now();
   std::optional<internal::AttemptOutcome> outcome;
   Clock::time_point outcome_time;
+  Clock::time_point last_progress = Clock::now();  // when it got on
+  Pace pace;
+  std::optional<Clock::time_point> stop_time;  // when it was asked to stop
   KillCause kill_cause = KillCause::kNone;
+  int64_t kill_seconds = 0;  // the limit that it passed
   int64_t oom_kills_before = 0;
 };
 
@@ -71,6 +76,7 @@ class JobTable {
   // By row: the order of the queue.
   std::map<int64_t, std::unique_ptr<ActiveJob>>& active() { return active_; }
   int64_t CountInState(v1::JobState state) const;
+  int64_t CountWithWorker() const;
 
   // The job as a client sees it now. NotFound / JOB_NOT_FOUND.
   absl::StatusOr<v1::Job> Get(const std::string& name);

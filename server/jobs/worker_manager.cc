@@ -1,17 +1,17 @@
 #include "server/jobs/worker_manager.h"
 
-#include <algorithm>
-#include <filesystem>
-#include <set>
-#include <system_error>
+#include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/status.h"
-#include "engine/engine.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/fault/fault_point.h"
 #include "server/jobs/checkpoint_readers.h"
+#include "server/jobs/schedule_snapshot.h"
 #include "server/jobs/worker_lock.h"
 #include "server/rpc/grpc_status.h"
 #include "server/store/job_state.h"
@@ -19,48 +19,41 @@
 #include "spdlog/spdlog.h"
 
 namespace penstock::server {
-namespace fs = std::filesystem;
 using google::protobuf::util::TimeUtil;
 namespace {
 
-constexpr int kLastLogLines = 20;
 constexpr std::string_view kCpuDevice = "cpu";
-constexpr int64_t kMaxOutcomeBytes = 4 << 20;
+constexpr int64_t kMaxAssignmentBytes = 4 << 20;
 constexpr std::chrono::milliseconds kStoreRetry{1000};
 
-int32_t MaxAttempts(const v1::Job& job) {
-  return job.has_train() ? std::max(1, job.train().limits().max_attempts()) : 1;
-}
+struct Kill {
+  KillCause cause;
+  int64_t seconds;  // the limit that was passed
+  const char* words;
+};
 
-std::optional<internal::AttemptOutcome> ReadOutcome(const std::string& path) {
-  const absl::StatusOr<std::string> bytes = ReadSmallFile(path, kMaxOutcomeBytes);
-  internal::AttemptOutcome outcome;
-  if (!bytes.ok() || !outcome.ParseFromString(*bytes)) return std::nullopt;
-  return outcome;
-}
-
-int64_t DirectoryBytes(const fs::path& path) {
-  int64_t bytes = 0;
-  std::error_code error;
-  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored)) bytes += static_cast<int64_t>(it->file_size(ignored));
+// Whether the worker of a job has to be killed now, and why.
+std::optional<Kill> WhyKill(const ActiveJob& job, const WorkerOptions& options,
+                            RunningWorker::Clock::time_point now) {
+  using std::chrono::duration_cast;
+  using std::chrono::seconds;
+  const RunningWorker& worker = *job.worker;
+  if (worker.outcome) {
+    if (now - worker.outcome_time <= options.linger) return std::nullopt;
+    return Kill{KillCause::kLingered, 0, "does not exit"};
   }
-  return bytes;
-}
-
-// Steps for which there is a finished directory; unfinished ones have other names.
-std::set<int64_t> CheckpointSteps(const std::string& directory) {
-  std::set<int64_t> steps;
-  std::error_code error;
-  for (fs::directory_iterator it(directory, error), end; !error && it != end; it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    int64_t step = 0;
-    if (absl::SimpleAtoi(name, &step) && step >= 0 && absl::StrCat(step) == name) {
-      steps.insert(step);
-    }
+  if (now - worker.last_report > options.silence) {
+    return Kill{KillCause::kSilence, duration_cast<seconds>(options.silence).count(), "is silent"};
   }
-  return steps;
+  const int64_t grace = job.stored.job.train().limits().grace_seconds();
+  if (worker.stop_time && grace > 0 && now - *worker.stop_time > seconds(grace)) {
+    return Kill{KillCause::kGrace, grace, "was asked to stop and has not"};
+  }
+  const int64_t stuck = options.stuck_after(worker.pace);
+  if (now - worker.last_progress > seconds(stuck)) {
+    return Kill{KillCause::kStuck, stuck, "does not get on"};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -73,13 +66,9 @@ WorkerManager::WorkerManager(WorkerOptions options, const StateDirectory& direct
       table_(table),
       reports_(reports),
       devices_(devices),
+      ends_(directory, table, reports, devices),
       control_(control),
       watcher_(std::move(watcher)) {}
-
-void WorkerManager::Drain() {
-  admission_ = Admission::kDraining;
-  Dispatch();
-}
 
 int64_t WorkerManager::reserved_bytes() const {
   int64_t bytes = 0;
@@ -91,50 +80,42 @@ int64_t WorkerManager::reserved_bytes() const {
 
 // ---- Starting ----
 
-std::vector<ScheduleDevice> WorkerManager::ScheduleDevices() const {
-  std::vector<ScheduleDevice> devices;
-  for (const v1::Device& device : devices_.List()) {
-    const int64_t bytes = std::max<int64_t>(0, device.memory_bytes() - kDeviceReserveBytes);
-    devices.push_back({.id = device.id(),
-                       .kind = device.kind(),
-                       .job_bytes = device.kind() == v1::DEVICE_KIND_CUDA ? bytes : 0,
-                       .health = device.health(),
-                       .health_message = device.health_message()});
-  }
-  return devices;
-}
-
-ScheduleSnapshot WorkerManager::Snapshot() {
-  ScheduleSnapshot snapshot{.admission = admission_,
-                            .devices = ScheduleDevices(),
-                            .host_memory_bytes = options_.host_memory_bytes,
-                            .running = {},
-                            .queued = {}};
-  for (const auto& [row, job] : table_.active()) {
-    if (job->state() == v1::JOB_STATE_QUEUED) {
-      snapshot.queued.push_back({.name = job->name(),
-                                 .lane = job->lane,
-                                 .host_bytes = job->host_bytes(),
-                                 .device = job->device_need()});
-    } else {
-      snapshot.running.push_back({.name = job->name(),
-                                  .lane = job->lane,
-                                  .device = job->worker ? job->worker->device : "",
-                                  .host_bytes = job->host_bytes()});
-    }
-  }
-  return snapshot;
-}
-
 void WorkerManager::Dispatch() {
-  ScheduleDecision decision = Schedule(Snapshot());
+  ScheduleDecision decision =
+      Schedule(TakeScheduleSnapshot(table_, devices_,
+                                    {.admission = admission_,
+                                     .host_memory_bytes = options_.host_memory_bytes,
+                                     .aging_seconds = options_.aging_seconds,
+                                     .now = absl::Now()}));
   int64_t position = 0;
   for (Wait& wait : decision.waits) {
     ActiveJob* job = table_.Find(wait.name);
     job->wait = std::move(wait);
     job->queue_position = ++position;
   }
+  for (const Yield& yield : decision.yields) {
+    // If it cannot be stored, the next call decides the same.
+    (void)RequestStop(
+        *table_.Find(yield.name), v1::JOB_STATE_YIELDING, v1::STATE_REASON_PREEMPTED,
+        absl::StrCat("gave its place to ", yield.to, ", which has a higher priority"));
+  }
   for (const Start& start : decision.starts) StartJob(*table_.Find(start.name), start.device);
+  for (Wait& why : decision.dropouts) DropOut(*table_.Find(why.name), std::move(why));
+}
+
+void WorkerManager::DropOut(ActiveJob& job, Wait why) {
+  v1::Job after = job.stored.job;
+  after.set_state(v1::JOB_STATE_CANCELLED);
+  after.set_state_reason(why.reason);
+  after.set_state_message(std::move(why.message));
+  *after.mutable_end_time() = TimeUtil::GetCurrentTime();
+  if (absl::Status moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
+      !moved.ok()) {
+    spdlog::error("{} cannot be cancelled: {}", why.name, std::string(moved.message()));
+    return;
+  }
+  // Others may wait for this one.
+  control_.Post([this] { Dispatch(); });
 }
 
 void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
@@ -145,7 +126,9 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
   after.clear_progress();
   after.set_attempt(after.attempt() + 1);
   after.set_device(device);
-  if (!after.has_start_time()) *after.mutable_start_time() = TimeUtil::GetCurrentTime();
+  after.clear_not_before();
+  *after.mutable_attempt_start_time() = TimeUtil::GetCurrentTime();
+  if (!after.has_start_time()) *after.mutable_start_time() = after.attempt_start_time();
   if (absl::Status moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
       !moved.ok()) {
     spdlog::error("{} cannot start: {}", job.name(), std::string(moved.message()));
@@ -153,7 +136,9 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
     return;
   }
   job.queue_position = 0;
+  FaultPoint("start.attempt_stored");
   absl::Status started = PrepareAttempt(job, device);
+  FaultPoint("start.assignment_written");
   if (started.ok()) started = SpawnWorker(job, device);
   if (!started.ok()) GiveUp(job, Annotate(started, "the worker could not be started"));
 }
@@ -193,6 +178,7 @@ absl::Status WorkerManager::SpawnWorker(ActiveJob& job, const std::string& devic
   job.worker.emplace();
   job.worker->device = device;
   job.worker->oom_kills_before = OutOfMemoryKills();
+  job.worker->pace.predicted_step_seconds = job.stored.job.plan().predicted_step_seconds();
   PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
   PENSTOCK_ASSIGN_OR_RETURN(
       job.worker->process,
@@ -201,6 +187,7 @@ absl::Status WorkerManager::SpawnWorker(ActiveJob& job, const std::string& devic
                             // A worker sees the GPU that its job has and no other.
                             .cuda_visible_devices = device == kCpuDevice ? "" : device,
                             .log_path = directory_.Log(job.name(), attempt)}));
+  FaultPoint("start.worker_spawned");
   spdlog::info("{}: attempt {} is process {}", job.name(), attempt, job.worker->process->pid());
   return WatchWorker(job);
 }
@@ -234,12 +221,53 @@ void WorkerManager::GiveUp(ActiveJob& job, const absl::Status& error) {
   control_.Post([this] { Dispatch(); });
 }
 
+// ---- Stopping ----
+
+absl::Status WorkerManager::RequestStop(ActiveJob& job, v1::JobState to, v1::StateReason reason,
+                                        const std::string& message) {
+  v1::Job after = job.stored.job;
+  after.set_state(to);
+  after.set_state_reason(reason);
+  after.set_state_message(message);
+  absl::Status moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
+  if (!moved.ok()) {
+    spdlog::error("{} cannot be asked to stop: {}", job.name(), std::string(moved.message()));
+  }
+  return moved;
+}
+
+void WorkerManager::Drain(OnDrain running) {
+  admission_ = Admission::kDraining;
+  if (running == OnDrain::kSave) {
+    for (const auto& [row, job] : table_.active()) {
+      if (!CanMove(job->state(), v1::JOB_STATE_YIELDING)) continue;
+      (void)RequestStop(*job, v1::JOB_STATE_YIELDING, v1::STATE_REASON_DAEMON_STOPPED,
+                        "penstockd was stopped; the job goes on when it is started again");
+    }
+  }
+  Dispatch();
+}
+
+void WorkerManager::EnforceTimeLimits() {
+  for (const auto& [row, active] : table_.active()) {
+    const v1::Job& job = active->stored.job;
+    const int64_t limit = job.train().limits().run_seconds();
+    if (limit == 0 || !HasWorker(job.state()) || IsStopping(job.state())) continue;
+    const auto attempt = TimeUtil::GetCurrentTime() - job.attempt_start_time();
+    const double seconds = static_cast<double>(TimeUtil::DurationToMilliseconds(attempt)) / 1000;
+    if (job.run_seconds() + seconds < static_cast<double>(limit)) continue;
+    (void)RequestStop(*active, v1::JOB_STATE_CANCELLING, v1::STATE_REASON_TIME_LIMIT,
+                      absl::StrCat("it has run for ", limit,
+                                   " s (limits.run_seconds); its last finished step is saved"));
+  }
+}
+
 // ---- Ending ----
 
 void WorkerManager::OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit) {
   ActiveJob* job = table_.Find(name);
   if (job == nullptr || !job->worker || job->stored.job.attempt() != attempt) return;
-  if (absl::Status ended = EndAttempt(*job, exit); !ended.ok()) {
+  if (absl::Status ended = ends_.End(*job, exit); !ended.ok()) {
     spdlog::error("{}: cannot store the end of attempt {}: {}", name, attempt,
                   std::string(ended.message()));
     control_.PostAfter(kStoreRetry,
@@ -249,122 +277,10 @@ void WorkerManager::OnWorkerEnd(const std::string& name, int32_t attempt, ExitFa
   Dispatch();
 }
 
-WorkerEnd WorkerManager::DescribeEnd(const ActiveJob& job, ExitFacts exit) const {
-  WorkerEnd end{.state = job.state(),
-                .max_attempts = MaxAttempts(job.stored.job),
-                .worker_deaths = job.stored.worker_deaths,
-                .outcome = {},
-                .exit = exit};
-  end.last_death = job.stored.job.last_worker_death();
-  end.step = job.stored.job.progress().step();
-  end.device = job.stored.job.device();
-  DeviceNeed need = job.device_need();
-  end.failed_devices = need.failed;
-  need.failed.push_back(end.device);
-  for (const ScheduleDevice& device : ScheduleDevices()) {
-    end.has_other_device = end.has_other_device || CanRunOn(need, device);
-  }
-  end.silence_seconds = std::chrono::duration_cast<std::chrono::seconds>(options_.silence).count();
-  if (job.worker) {
-    end.step = std::max(end.step, job.worker->last_step);
-    end.outcome = job.worker->outcome;
-    end.kill_cause = job.worker->kill_cause;
-    end.out_of_memory_kill = OutOfMemoryKills() > job.worker->oom_kills_before;
-  }
-  if (!end.outcome) {
-    end.outcome = ReadOutcome(directory_.Outcome(job.name(), job.stored.job.attempt()));
-  }
-  return end;
-}
-
-absl::Status WorkerManager::EndAttempt(ActiveJob& job, ExitFacts exit) {
-  if (job.worker && job.worker->metrics) PENSTOCK_RETURN_IF_ERROR(reports_.TakeJournal(job));
-  PENSTOCK_RETURN_IF_ERROR(SyncCheckpoints(job));
-  PENSTOCK_ASSIGN_OR_RETURN(const auto checkpoints,
-                            table_.store().ListCheckpoints(job.name(), -1, INT64_MAX));
-  WorkerEnd end = DescribeEnd(job, exit);
-  for (const v1::Checkpoint& checkpoint : checkpoints) {
-    end.saved_checkpoint |= checkpoint.attempt() == job.stored.job.attempt();
-  }
-  const EndDecision decision = AfterWorkerEnd(end);
-  const int32_t attempt = job.stored.job.attempt();
-  if (!decision.quarantine.empty()) {
-    // Before the job's last event, which ends the streams of those who watch it.
-    const auto device = devices_.Quarantine(end.device, decision.quarantine);
-    if (device) TellDeviceChange(job.name(), *device);
-  }
-
-  v1::Job after = job.stored.job;
-  after.set_state(decision.state);
-  after.set_state_reason(decision.reason);
-  after.set_state_message(ValidUtf8(decision.message));
-  after.clear_error();
-  after.clear_last_log_lines();
-  after.clear_artifacts();
-  if (decision.error.code() != 0) *after.mutable_error() = decision.error;
-  after.set_failure_class(decision.failure_class);
-  if (decision.device_failed) after.add_failed_devices(end.device);
-  if (decision.worker_died) {
-    v1::WorkerDeath& death = *after.mutable_last_worker_death();
-    death.set_attempt(attempt);
-    death.set_step(end.step);
-    death.set_cause(ValidUtf8(DescribeExit(end)));
-  }
-  if (decision.worker_died || decision.device_failed || decision.state == v1::JOB_STATE_FAILED) {
-    for (std::string& line : LastLogLines(directory_.Log(job.name(), attempt), kLastLogLines)) {
-      after.add_last_log_lines(std::move(line));
-    }
-  }
-  if (IsFinal(decision.state)) {
-    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
-    for (const v1::Checkpoint& checkpoint : checkpoints) after.add_artifacts(checkpoint.name());
-    if (end.outcome) after.mutable_artifacts()->MergeFrom(end.outcome->artifacts());
-  }
-  const std::string name = job.name();
-  PENSTOCK_RETURN_IF_ERROR(table_.Move(job, std::move(after), decision.worker_deaths));
-  spdlog::info("{}: attempt {} ended, now {} {}", name, attempt, StateName(decision.state),
-               decision.message);
-  if (ActiveJob* queued = table_.Find(name)) queued->worker.reset();
-  return absl::OkStatus();
-}
-
-absl::Status WorkerManager::SyncCheckpoints(const ActiveJob& job) {
-  JobStore& store = table_.store();
-  std::set<int64_t> on_disk = CheckpointSteps(directory_.Checkpoints(job.name()));
-  PENSTOCK_ASSIGN_OR_RETURN(const auto listed, store.ListCheckpoints(job.name(), -1, INT64_MAX));
-  const int32_t attempt = job.stored.job.attempt();
-  for (const v1::Checkpoint& checkpoint : listed) {
-    std::error_code error;
-    if (!fs::is_directory(checkpoint.directory(), error)) {
-      PENSTOCK_RETURN_IF_ERROR(
-          store.RemoveCheckpoint(job.name(), attempt, /*number=*/0, checkpoint.step()));
-    }
-    on_disk.erase(checkpoint.step());
-  }
-  for (const int64_t step : on_disk) {
-    v1::Checkpoint checkpoint;
-    checkpoint.set_name(absl::StrCat(job.name(), "/checkpoints/", step));
-    checkpoint.set_step(step);
-    checkpoint.set_directory(absl::StrCat(directory_.Checkpoints(job.name()), "/", step));
-    checkpoint.set_bytes(DirectoryBytes(checkpoint.directory()));
-    checkpoint.set_attempt(attempt);
-    *checkpoint.mutable_create_time() = TimeUtil::GetCurrentTime();
-    PENSTOCK_RETURN_IF_ERROR(store.AddCheckpoint(job.name(), attempt, /*number=*/0, checkpoint));
-  }
-  return absl::OkStatus();
-}
-
-void WorkerManager::TellDeviceChange(const std::string& job, const v1::Device& device) {
-  if (absl::Status added = table_.store().AddDeviceEvent(job, device); !added.ok()) {
-    spdlog::error("{}: the event that {} is in quarantine is lost: {}", job, device.id(),
-                  std::string(added.message()));
-  }
-  table_.hub().Publish(job, Topic::kEvents);
-}
-
 void WorkerManager::OnDeviceLost(const v1::Device& device) {
   for (const auto& [row, job] : table_.active()) {
-    if (job->worker && job->worker->device == device.id()) TellDeviceChange(job->name(), device);
+    if (job->worker && job->worker->device == device.id())
+      ends_.TellDeviceChange(job->name(), device);
   }
   Dispatch();  // Those that wait for it shall say why.
 }
@@ -375,17 +291,17 @@ void WorkerManager::Tick() {
     if (!job->worker || !job->worker->process) continue;
     RunningWorker& worker = *job->worker;
     if (worker.kill_cause != KillCause::kNone) continue;
-    if (worker.outcome && now - worker.outcome_time > options_.linger) {
-      worker.kill_cause = KillCause::kLingered;
-    } else if (now - worker.last_report > options_.silence) {
-      worker.kill_cause = KillCause::kSilence;
-    } else {
-      continue;
-    }
+    if (IsStopping(job->state()) && !worker.stop_time) worker.stop_time = now;
+    const auto kill = WhyKill(*job, options_, now);
+    if (!kill) continue;
+    worker.kill_cause = kill->cause;
+    worker.kill_seconds = kill->seconds;
     spdlog::warn("{}: killing process {}, which {}", job->name(), worker.process->pid(),
-                 worker.kill_cause == KillCause::kSilence ? "is silent" : "does not exit");
+                 kill->words);
     worker.process->Kill();
   }
+  EnforceTimeLimits();
+  if (table_.CountInState(v1::JOB_STATE_QUEUED) > 0) Dispatch();
 }
 
 // ---- After a restart ----
@@ -408,21 +324,18 @@ absl::Status WorkerManager::RecoverJob(ActiveJob& job) {
   if (attempt == 0) return absl::OkStatus();  // It never left the queue.
   PENSTOCK_ASSIGN_OR_RETURN(WorkerLockView view,
                             ExamineWorkerLock(directory_.WorkerLock(job.name()), attempt));
-  PENSTOCK_ASSIGN_OR_RETURN(const StoredAttempt stored,
-                            table_.store().GetAttempt(job.name(), attempt));
-  const ReconcileDecision decision =
-      Reconcile({.state = job.state(),
-                 .lock = view.facts,
-                 .worker_started = view.started,
-                 .has_outcome = stored.outcome.has_value() ||
-                                ReadOutcome(directory_.Outcome(job.name(), attempt)).has_value()});
+  PENSTOCK_ASSIGN_OR_RETURN(const bool has_outcome, ends_.HasOutcome(job.name(), attempt));
+  const ReconcileDecision decision = Reconcile({.state = job.state(),
+                                                .lock = view.facts,
+                                                .worker_started = view.started,
+                                                .has_outcome = has_outcome});
   if (decision.kill_holder && view.holder) {
     spdlog::warn("{}: killing process {} of an older attempt", job.name(), view.holder->pid());
     view.holder->Kill();
     view.holder->WaitForEnd(10'000);
   }
   switch (decision.action) {
-    case ReconcileAction::kStayQueued:
+    case ReconcileAction::kStay:
       return absl::OkStatus();
     case ReconcileAction::kAdopt:
       return Adopt(job, *std::move(view.holder));
@@ -431,7 +344,7 @@ absl::Status WorkerManager::RecoverJob(ActiveJob& job) {
     case ReconcileAction::kEnd:
       job.worker.emplace();
       PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
-      return EndAttempt(job, {});
+      return ends_.End(job, {});
   }
   return absl::OkStatus();
 }
@@ -442,28 +355,30 @@ absl::Status WorkerManager::Adopt(ActiveJob& job, ProcessHandle process) {
   internal::Assignment assignment;
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::string bytes,
-      ReadSmallFile(directory_.Assignment(job.name(), job.stored.job.attempt()), kMaxOutcomeBytes));
+      ReadSmallFile(directory_.Assignment(job.name(), job.stored.job.attempt()),
+                    kMaxAssignmentBytes));
   assignment.ParseFromString(bytes);
   job.worker.emplace();
   job.worker->device = assignment.device();
   job.worker->oom_kills_before = OutOfMemoryKills();
+  job.worker->pace.predicted_step_seconds = job.stored.job.plan().predicted_step_seconds();
   job.worker->process = std::move(process);
   PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
   return WatchWorker(job);
 }
 
 absl::Status WorkerManager::PutBack(ActiveJob& job) {
+  if (IsStopping(job.state())) {
+    // It never ran, so it has stopped.
+    job.worker.emplace();
+    job.worker->outcome.emplace().set_result(internal::ATTEMPT_RESULT_STOPPED);
+    return ends_.End(job, {});
+  }
   v1::Job after = job.stored.job;
   after.clear_progress();
-  if (job.state() == v1::JOB_STATE_CANCELLING) {
-    after.set_state(v1::JOB_STATE_CANCELLED);
-    after.set_state_reason(v1::STATE_REASON_CANCEL_REQUESTED);
-    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
-  } else {
-    after.set_state(v1::JOB_STATE_QUEUED);
-    after.set_state_reason(v1::STATE_REASON_DAEMON_RESTART);
-    after.set_state_message("penstockd ended before it had started the worker");
-  }
+  after.set_state(v1::JOB_STATE_QUEUED);
+  after.set_state_reason(v1::STATE_REASON_DAEMON_RESTART);
+  after.set_state_message("penstockd ended before it had started the worker");
   return table_.Move(job, std::move(after), job.stored.worker_deaths);
 }
 

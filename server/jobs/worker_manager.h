@@ -1,5 +1,6 @@
-// Lives and ends of workers: starts the jobs that Schedule() picks, learns of ends, kills the
-// silent, and at start makes every unfinished job's state true again.
+// Lives and ends of workers: starts the jobs that Schedule() picks, asks those to stop that have to
+// make room, learns of ends, kills workers that are silent or stuck, and at start makes every
+// unfinished job's state true again.
 //
 // Order when a job starts: attempt number in the store, then assignment.pb, then the process. A
 // crash between any two leaves an attempt that never ran, which Recover() puts back. A worker
@@ -10,15 +11,17 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 #include "server/devices/device_registry.h"
+#include "server/jobs/attempt_end.h"
 #include "server/jobs/decisions.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/process.h"
+#include "server/jobs/schedule.h"
 #include "server/jobs/task_queue.h"
 #include "server/jobs/worker_reports.h"
 #include "server/store/state_directory.h"
@@ -31,6 +34,16 @@ struct WorkerOptions {
   std::chrono::milliseconds silence{120'000};
   // How long a worker may take to exit after it reported its outcome.
   std::chrono::milliseconds linger{20'000};
+  // In which a waiting job's rank rises by one; 0: never.
+  int64_t aging_seconds = 0;
+  // Seconds without getting on after which a worker is stuck.
+  std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
+};
+
+// What becomes of running jobs when the daemon stops.
+enum class OnDrain : uint8_t {
+  kSave,   // each saves its last finished step and waits in the queue
+  kRunOn,  // they run on
 };
 
 class WorkerManager {
@@ -43,10 +56,11 @@ class WorkerManager {
   void Recover();
   // Starts what can start. Call after every change of the queue.
   void Dispatch();
-  // Kills workers that are silent or linger. Call every second or so.
+  // Kills workers that are silent, stuck or linger, ends what has run for too long, starts what has
+  // waited long enough. Call every second or so.
   void Tick();
   // From now on nothing starts.
-  void Drain();
+  void Drain(OnDrain running);
   // The driver has reported the device lost and the registry has put it in quarantine. A job that
   // it has is left alone: its own error or its silence ends it.
   void OnDeviceLost(const v1::Device& device);
@@ -56,31 +70,31 @@ class WorkerManager {
   int64_t reserved_bytes() const;
 
  private:
-  ScheduleSnapshot Snapshot();
-  std::vector<ScheduleDevice> ScheduleDevices() const;
-  void TellDeviceChange(const std::string& job, const v1::Device& device);
+  // Asks the worker to save and stop. What cannot be stored now is asked for again by the caller.
+  absl::Status RequestStop(ActiveJob& job, v1::JobState to, v1::StateReason reason,
+                           const std::string& message);
+  // A queued job ends: what it waits for will never come.
+  void DropOut(ActiveJob& job, Wait why);
+  // Asks jobs that have used up limits.run_seconds to stop.
+  void EnforceTimeLimits();
   void StartJob(ActiveJob& job, const std::string& device);
   absl::Status PrepareAttempt(const ActiveJob& job, const std::string& device);
   absl::Status SpawnWorker(ActiveJob& job, const std::string& device);
   absl::Status WatchWorker(ActiveJob& job);
   absl::Status Adopt(ActiveJob& job, ProcessHandle process);
   absl::Status RecoverJob(ActiveJob& job);
-  // Back to the queue with no death counted, or to CANCELLED.
+  // Back to the queue with no death counted, or where it was to go when it stopped.
   absl::Status PutBack(ActiveJob& job);
   void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
-  WorkerEnd DescribeEnd(const ActiveJob& job, ExitFacts exit) const;
-  absl::Status EndAttempt(ActiveJob& job, ExitFacts exit);
   // Fails the job for a reason that another attempt would meet again; kills its worker, if any.
   void GiveUp(ActiveJob& job, const absl::Status& error);
-  // Makes the store's list of checkpoints equal to the directories there are: a worker that died
-  // between saving one and reporting it leaves a whole checkpoint that nobody knows.
-  absl::Status SyncCheckpoints(const ActiveJob& job);
 
   const WorkerOptions options_;
   const StateDirectory& directory_;
   JobTable& table_;
   WorkerReports& reports_;
   DeviceRegistry& devices_;
+  AttemptEnds ends_;
   TaskQueue& control_;
   Admission admission_ = Admission::kOpen;
   // Last: its thread posts to control_ until it is gone.

@@ -1,11 +1,13 @@
 #include "server/jobs/worker_reports.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/fault/fault_point.h"
 #include "server/jobs/metric_store.h"
 #include "server/store/job_state.h"
 #include "server/store/log_file.h"
@@ -14,6 +16,20 @@
 namespace penstock::server {
 
 using google::protobuf::util::TimeUtil;
+namespace {
+
+// Whether the job has got on since its last report, and how long that took.
+void NotePace(RunningWorker& worker, const v1::JobProgress& before, const v1::JobProgress& now) {
+  const bool stood = before.phase() == now.phase() && before.step() == now.step() &&
+                     before.phase_fraction() == now.phase_fraction();
+  if (stood) return;
+  const auto time = RunningWorker::Clock::now();
+  const std::chrono::duration<double> pause = time - std::exchange(worker.last_progress, time);
+  worker.pace.longest_seconds = std::max(worker.pace.longest_seconds, pause.count());
+  worker.pace.has_step |= now.phase() == v1::JOB_PHASE_TRAIN && now.step() > before.step();
+}
+
+}  // namespace
 
 absl::Status WorkerReports::Open(ActiveJob& job) {
   const std::string path = directory_.Metrics(job.name());
@@ -88,6 +104,7 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
   }
   if (request.has_progress()) {
     v1::JobProgress& progress = *job->stored.job.mutable_progress();
+    NotePace(*job->worker, progress, request.progress());
     progress = std::move(*request.mutable_progress());
     *progress.mutable_update_time() = TimeUtil::GetCurrentTime();
     if (auto reading = devices_.Reading(job->worker->device)) {
@@ -99,9 +116,8 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
   }
   PublishLog(*job);
   response.set_acknowledged(job->worker->acknowledged);
-  response.set_command(job->state() == v1::JOB_STATE_CANCELLING
-                           ? internal::WORKER_COMMAND_CANCEL
-                           : internal::WORKER_COMMAND_CONTINUE);
+  response.set_command(IsStopping(job->state()) ? internal::WORKER_COMMAND_STOP
+                                                : internal::WORKER_COMMAND_CONTINUE);
   response.set_save_request(job->worker->save_request);
   return response;
 }
@@ -136,6 +152,7 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       v1::Checkpoint& checkpoint = *event.mutable_checkpoint_saved();
       checkpoint.set_name(absl::StrCat(name, "/checkpoints/", checkpoint.step()));
       checkpoint.set_attempt(attempt);
+      FaultPoint("report.checkpoint");
       PENSTOCK_RETURN_IF_ERROR(store.AddCheckpoint(name, attempt, number, checkpoint));
       table_.hub().Publish(name, Topic::kEvents);
       break;
@@ -150,6 +167,7 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       table_.hub().Publish(name, Topic::kEvents);
       break;
     case internal::WorkerEvent::kOutcome:
+      FaultPoint("report.outcome");
       PENSTOCK_RETURN_IF_ERROR(store.SetOutcome(name, attempt, number, event.outcome()));
       worker.outcome = std::move(*event.mutable_outcome());
       worker.outcome_time = RunningWorker::Clock::now();

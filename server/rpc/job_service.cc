@@ -160,7 +160,15 @@ grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext*
                                                     v1::CancelJobResponse* response) {
   return Answer<v1::CancelJobResponse>(
       context, response, CheckNamed(request->name(), request->request_id()), services_.control,
-      [this, request] { return services_.manager.Cancel(*request); });
+      [this, request] { return services_.moves.Cancel(*request); });
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::PauseJob(grpc::CallbackServerContext* context,
+                                                   const v1::PauseJobRequest* request,
+                                                   v1::PauseJobResponse* response) {
+  return Answer<v1::PauseJobResponse>(
+      context, response, CheckNamed(request->name(), request->request_id()), services_.control,
+      [this, request] { return services_.moves.Pause(*request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext* context,
@@ -168,7 +176,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
                                                     v1::ResumeJobResponse* response) {
   return Answer<v1::ResumeJobResponse>(
       context, response, CheckNamed(request->name(), request->request_id()), services_.control,
-      [this, request] { return services_.manager.Resume(*request); });
+      [this, request] { return services_.moves.Resume(*request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,
@@ -177,7 +185,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext*
   return Answer<v1::DeleteJobResponse>(
       context, response, CheckNamed(request->name(), request->request_id()), services_.control,
       [this, request] {
-        auto deleted = services_.manager.Delete(*request);
+        auto deleted = services_.moves.Delete(*request);
         if (deleted.ok()) {
           services_.validation.Post([&directory = services_.directory] { directory.EmptyTrash(); });
         }

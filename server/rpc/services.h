@@ -6,6 +6,7 @@
 #include "penstock/v1/admin_service.pb.h"
 #include "server/jobs/checkpoint_manager.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/job_moves.h"
 #include "server/jobs/task_queue.h"
 #include "server/jobs/worker_reports.h"
 #include "server/rpc/watch_streams.h"
@@ -19,6 +20,7 @@ struct ServiceContext {
   TaskQueue& streams;     // reading metric and log files
   TaskQueue& inspection;  // reading the data of a spec
   JobManager& manager;
+  JobMoves& moves;
   CheckpointManager& checkpoints;
   WorkerReports& reports;
   WatchStreams& watches;

@@ -28,6 +28,9 @@ constexpr int64_t kMaxKeptCheckpoints = 10'000;
 constexpr int64_t kMaxCheckpointSeconds = 365 * 24 * 3600;
 constexpr int64_t kMaxThreads = 4096;
 constexpr int64_t kMaxAttempts = 100;
+constexpr int64_t kMaxRunSeconds = int64_t{10} * 366 * 86'400;
+constexpr int kMaxParents = 32;
+constexpr int64_t kMaxPreemptions = 1000;
 // 1 - x is 1 in fp32 for x below this.
 constexpr double kHalfUlpBelowOne = 1.0 / (1 << 25);
 
@@ -233,8 +236,34 @@ absl::Status ResolveLimits(v1::LimitsSpec& limits) {
                                         0, std::numeric_limits<int64_t>::max()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("limits.page_lock", v1::PageLock_descriptor(), limits.page_lock()));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("limits.run_seconds", limits.run_seconds(), 0, kMaxRunSeconds));
+  if (!limits.has_grace_seconds()) limits.set_grace_seconds(1800);
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("limits.grace_seconds", limits.grace_seconds(), 1, kMaxRunSeconds));
   if (!limits.has_max_attempts()) limits.set_max_attempts(3);
   return CheckInteger("limits.max_attempts", limits.max_attempts(), 1, kMaxAttempts);
+}
+
+// Which jobs there are is the daemon's to know, and checked by it.
+absl::Status ResolveQueue(v1::QueueSpec& queue) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("queue.priority", v1::Priority_descriptor(), queue.priority()));
+  if (queue.priority() == v1::PRIORITY_UNSPECIFIED) queue.set_priority(v1::PRIORITY_NORMAL);
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("queue.after_rule", v1::AfterRule_descriptor(), queue.after_rule()));
+  if (queue.after_size() > kMaxParents) {
+    return FieldError("queue.after", absl::StrCat(queue.after_size(), " jobs"),
+                      absl::StrCat("at most ", kMaxParents));
+  }
+  if (queue.after_size() == 0 && queue.after_rule() != v1::AFTER_RULE_UNSPECIFIED) {
+    return UnusedFieldError("queue.after_rule", "without queue.after");
+  }
+  if (queue.after_size() > 0 && queue.after_rule() == v1::AFTER_RULE_UNSPECIFIED) {
+    queue.set_after_rule(v1::AFTER_RULE_SUCCEEDED);
+  }
+  if (!queue.has_max_preemptions()) queue.set_max_preemptions(5);
+  return CheckInteger("queue.max_preemptions", queue.max_preemptions(), 0, kMaxPreemptions);
 }
 
 std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
@@ -356,6 +385,7 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(out.evaluation(), *out.mutable_checkpoints()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
   PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveQueue(*out.mutable_queue()));
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("device.kind", v1::DeviceChoice_descriptor(), out.device().kind()));
   PENSTOCK_ASSIGN_OR_RETURN(PlannedDevice device, ResolveDevice(offer, out));

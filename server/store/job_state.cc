@@ -7,17 +7,25 @@ namespace penstock::server {
 bool CanMove(v1::JobState from, v1::JobState to) {
   switch (from) {
     case v1::JOB_STATE_QUEUED:
-      return to == v1::JOB_STATE_STARTING || to == v1::JOB_STATE_CANCELLED ||
-             to == v1::JOB_STATE_FAILED;
+      return to == v1::JOB_STATE_STARTING || to == v1::JOB_STATE_PAUSED ||
+             to == v1::JOB_STATE_CANCELLED || to == v1::JOB_STATE_FAILED;
     case v1::JOB_STATE_STARTING:
-      return to == v1::JOB_STATE_RUNNING || to == v1::JOB_STATE_CANCELLING ||
-             to == v1::JOB_STATE_QUEUED || to == v1::JOB_STATE_SUCCEEDED ||
-             to == v1::JOB_STATE_FAILED;
+      return to == v1::JOB_STATE_RUNNING || CanMove(v1::JOB_STATE_RUNNING, to);
     case v1::JOB_STATE_RUNNING:
-      return to == v1::JOB_STATE_CANCELLING || to == v1::JOB_STATE_QUEUED ||
-             to == v1::JOB_STATE_SUCCEEDED || to == v1::JOB_STATE_FAILED;
+      return IsStopping(to) || to == v1::JOB_STATE_QUEUED || to == v1::JOB_STATE_SUCCEEDED ||
+             to == v1::JOB_STATE_FAILED;
     case v1::JOB_STATE_CANCELLING:
       return IsFinal(to);
+    case v1::JOB_STATE_PAUSING:
+      return to == v1::JOB_STATE_PAUSED || to == v1::JOB_STATE_CANCELLING ||
+             to == v1::JOB_STATE_SUCCEEDED || to == v1::JOB_STATE_FAILED;
+    case v1::JOB_STATE_YIELDING:
+      return to == v1::JOB_STATE_QUEUED || to == v1::JOB_STATE_PAUSING ||
+             to == v1::JOB_STATE_CANCELLING || to == v1::JOB_STATE_SUCCEEDED ||
+             to == v1::JOB_STATE_FAILED;
+    case v1::JOB_STATE_PAUSED:
+      return to == v1::JOB_STATE_QUEUED || to == v1::JOB_STATE_CANCELLED ||
+             to == v1::JOB_STATE_FAILED;
     case v1::JOB_STATE_FAILED:
     case v1::JOB_STATE_CANCELLED:
       return to == v1::JOB_STATE_QUEUED;
@@ -31,9 +39,13 @@ bool IsFinal(v1::JobState state) {
          state == v1::JOB_STATE_CANCELLED;
 }
 
+bool IsStopping(v1::JobState state) {
+  return state == v1::JOB_STATE_CANCELLING || state == v1::JOB_STATE_PAUSING ||
+         state == v1::JOB_STATE_YIELDING;
+}
+
 bool HasWorker(v1::JobState state) {
-  return state == v1::JOB_STATE_STARTING || state == v1::JOB_STATE_RUNNING ||
-         state == v1::JOB_STATE_CANCELLING;
+  return state == v1::JOB_STATE_STARTING || state == v1::JOB_STATE_RUNNING || IsStopping(state);
 }
 
 std::string StateName(v1::JobState state) {

@@ -254,9 +254,9 @@ absl::StatusOr<std::vector<std::string>> JobStore::JobNames() {
 }
 
 absl::StatusOr<std::vector<StoredJob>> JobStore::UnfinishedJobs() {
-  Statement list(*database_, absl::StrCat(kSelectJob, "WHERE state IN (", v1::JOB_STATE_QUEUED, ",",
-                                          v1::JOB_STATE_STARTING, ",", v1::JOB_STATE_RUNNING, ",",
-                                          v1::JOB_STATE_CANCELLING, ") ORDER BY row"));
+  Statement list(*database_, absl::StrCat(kSelectJob, "WHERE state NOT IN (",
+                                          v1::JOB_STATE_SUCCEEDED, ",", v1::JOB_STATE_FAILED, ",",
+                                          v1::JOB_STATE_CANCELLED, ") ORDER BY row"));
   std::vector<StoredJob> jobs;
   while (true) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
@@ -445,6 +445,14 @@ absl::StatusOr<std::vector<StoredEvent>> JobStore::EventsAfter(uint64_t cursor,
     bytes += static_cast<int64_t>(message.size());
     events.push_back(std::move(event));
   }
+}
+
+absl::Status JobStore::PruneEvents(int64_t keep) {
+  return Statement(*database_,
+                   "DELETE FROM event WHERE sequence <= "
+                   "(SELECT last_event FROM job WHERE job.row = event.job) - ?")
+      .Bind(keep)
+      .Run();
 }
 
 absl::StatusOr<uint64_t> JobStore::LastEvent() {

@@ -117,6 +117,9 @@ class JobStore {
   // Events after `cursor`, of one job or (empty `name`) of all, about `max_bytes`, at least one.
   absl::StatusOr<std::vector<StoredEvent>> EventsAfter(uint64_t cursor, const std::string& name,
                                                        int64_t limit, int64_t max_bytes);
+  // Forgets all but the newest `keep` events of each job. Who reads from before them begins with
+  // the oldest that is left.
+  absl::Status PruneEvents(int64_t keep);
   // The highest sequence number ever given.
   absl::StatusOr<uint64_t> LastEvent();
 

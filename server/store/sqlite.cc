@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "server/fault/fault_point.h"
 
 namespace penstock::server {
 
@@ -119,8 +120,10 @@ Transaction::~Transaction() {
 }
 
 absl::Status Transaction::Commit() {
+  FaultPoint("store.before_commit");
   PENSTOCK_RETURN_IF_ERROR(database_.Execute("COMMIT"));
   open_ = false;
+  FaultPoint("store.after_commit");
   return absl::OkStatus();
 }
 

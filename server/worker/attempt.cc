@@ -73,7 +73,7 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   const absl::StatusOr<TrainSummary> summary = Train(config, observer);
   if (!summary.ok()) return FailedOutcome(summary.status());
   internal::AttemptOutcome outcome;
-  outcome.set_result(summary->end == TrainEnd::kStopped ? internal::ATTEMPT_RESULT_CANCELLED
+  outcome.set_result(summary->end == TrainEnd::kStopped ? internal::ATTEMPT_RESULT_STOPPED
                                                         : internal::ATTEMPT_RESULT_SUCCEEDED);
   if (!summary->output_directory.empty()) outcome.add_artifacts(summary->output_directory);
   return outcome;
@@ -86,7 +86,7 @@ internal::AttemptOutcome RunExporting(const internal::ExportWork& work, TrainObs
   const absl::Status status = RunExport(config, observer);
   internal::AttemptOutcome outcome;
   if (absl::IsCancelled(status)) {
-    outcome.set_result(internal::ATTEMPT_RESULT_CANCELLED);
+    outcome.set_result(internal::ATTEMPT_RESULT_STOPPED);
     return outcome;
   }
   if (!status.ok()) return FailedOutcome(status);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "server/fault/fault_point.h"
 #include "server/spec/convert.h"
 #include "server/status_proto.h"
 #include "server/store/log_file.h"
@@ -21,6 +22,24 @@ google::protobuf::Timestamp ToTimestamp(absl::Time time) {
   proto.set_nanos(
       static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
   return proto;
+}
+
+const char* PointOf(Phase phase) {
+  switch (phase) {
+    case Phase::kData:
+      return "worker.data";
+    case Phase::kImport:
+      return "worker.import";
+    case Phase::kTrain:
+      return "worker.train";
+    case Phase::kEvaluate:
+      return "worker.evaluate";
+    case Phase::kCheckpoint:
+      return "worker.checkpoint";
+    case Phase::kExport:
+      return "worker.export";
+  }
+  return "worker.phase";
 }
 
 }  // namespace
@@ -46,6 +65,7 @@ void JobObserver::OnPhase(Phase phase, double fraction) {
   if (phase_proto != progress_.phase()) {
     spdlog::debug("phase {}", v1::JobPhase_Name(phase_proto));
   }
+  FaultPoint(PointOf(phase));
   progress_.set_phase(phase_proto);
   progress_.set_phase_fraction(fraction);
   Publish();
@@ -112,6 +132,7 @@ void JobObserver::OnResumed(const ResumeRecord& record) {
 }
 
 void JobObserver::OnCheckpointSaved(const CheckpointRecord& record) {
+  FaultPoint("worker.checkpoint_saved");
   internal::WorkerEvent event;
   *event.mutable_checkpoint_saved() = ToProto(record, job_, attempt_);
   *event.mutable_checkpoint_saved()->mutable_create_time() = ToTimestamp(absl::Now());

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
+#include "server/fault/fault_point.h"
 #include "server/lock_file.h"
 #include "server/worker/attempt.h"
 #include "server/worker/event_journal.h"
@@ -64,7 +65,9 @@ absl::StatusOr<LockFile> LockJob(const internal::Assignment& assignment,
 // Tells the daemon how the attempt ended, by file and by report. The exit code.
 int Farewell(const internal::Assignment& assignment, const internal::AttemptOutcome& outcome,
              Reporter& reporter) {
+  FaultPoint("worker.before_outcome");
   const absl::Status written = WriteOutcome(assignment, outcome);
+  FaultPoint("worker.after_outcome");
   if (!written.ok()) spdlog::error("{}", std::string(written.message()));
   internal::WorkerEvent last;
   *last.mutable_outcome() = outcome;
@@ -116,6 +119,7 @@ int Run(const std::string& assignment_path) {
   const ProcessIdentity self = SelfIdentity();
   const absl::StatusOr<LockFile> lock = LockJob(*assignment, self);
   if (!lock.ok()) return Fail(kExitLocked, lock.status());
+  FaultPoint("worker.locked");
   spdlog::info("{} attempt {}: worker {} starts", assignment->job(), assignment->attempt(),
                self.pid);
 

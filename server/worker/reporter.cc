@@ -159,7 +159,7 @@ absl::Status Reporter::Report() {
   }
   save_request_.store(response.save_request(), std::memory_order_relaxed);
   if (response.command() == internal::WORKER_COMMAND_EXIT) LeaveAtOnce("the daemon said exit");
-  if (response.command() == internal::WORKER_COMMAND_CANCEL && wish() == Wish::kContinue) {
+  if (response.command() == internal::WORKER_COMMAND_STOP && wish() == Wish::kContinue) {
     spdlog::info("the daemon asks to stop: saving after the current step");
     wish_.store(Wish::kStop, std::memory_order_relaxed);
   }

@@ -32,14 +32,15 @@ class EndToEndTest : public ::testing::Test {
     Start();
   }
   void TearDown() override {
-    if (daemon_) daemon_->Stop(absl::Seconds(30));
+    if (daemon_) daemon_->Stop();
     std::filesystem::remove_all(directory_);
   }
 
   std::string State() const { return directory_ + "/state"; }
 
   void Start() {
-    auto daemon = PrivateDaemon::Start(PENSTOCK_BIN "/penstockd", State());
+    auto daemon =
+        PrivateDaemon::Start({.program = PENSTOCK_BIN "/penstockd", .state_directory = State()});
     ASSERT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
     client_ = std::make_unique<RpcClient>(daemon_->endpoint(), absl::Seconds(60));
@@ -138,7 +139,7 @@ TEST_F(EndToEndTest, FollowingOverAKilledDaemonSeesEveryStepOnce) {
                                  if (!killed && steps.size() >= 5) {
                                    killed = true;
                                    kill(daemon_->pid(), SIGKILL);
-                                   daemon_->Stop(absl::Seconds(30));
+                                   daemon_->Stop();
                                    Start();
                                  }
                                  return !HasFatalFailure();

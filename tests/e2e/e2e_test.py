@@ -171,13 +171,6 @@ class CrashTest(DaemonTest):
         after = self.client.wait(create(self.client, example_spec(max_steps=2)).name)
         self.assertEqual(after.state, job_pb2.JOB_STATE_SUCCEEDED, after)
 
-    def final_files(self, job):
-        """Name to bytes of all that the job's newest checkpoint holds: weights, moments, manifest."""
-        listed = self.client.checkpoints.ListCheckpoints(
-            checkpoint_service_pb2.ListCheckpointsRequest(parent=job.name)).checkpoints
-        root = pathlib.Path(listed[-1].directory)
-        return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob("*") if p.is_file()}
-
     def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(self):
         spec = example_spec(max_steps=200)
         spec.checkpoints.every_steps = 3
@@ -203,13 +196,9 @@ class CrashTest(DaemonTest):
         self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
         self.assertGreater(end.attempt, 1)
         print(f"{kills} kills, {end.attempt} attempts", file=sys.stderr)
-        self.assertEqual(self.final_files(job), self.final_files(whole))
-        points = self.client.jobs.ListJobMetrics(
-            job_pb2.ListJobMetricsRequest(name=job.name, max_points=10000)).points
-        wanted = self.client.jobs.ListJobMetrics(
-            job_pb2.ListJobMetricsRequest(name=whole.name, max_points=10000)).points
-        self.assertEqual([(p.step, p.loss, p.grad_norm) for p in points],
-                         [(p.step, p.loss, p.grad_norm) for p in wanted])
+        self.assertEqual(harness.final_files(self.client, job.name), harness.final_files(self.client, whole.name))
+        self.assertEqual(harness.losses(self.client, job.name),
+                         harness.losses(self.client, whole.name))
 
     def test_sigterm_to_a_worker_saves_its_step_and_the_job_goes_on(self):
         spec = example_spec(max_steps=150)
@@ -222,7 +211,7 @@ class CrashTest(DaemonTest):
         self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
         self.assertEqual(end.attempt, 2)
         self.assertEqual(end.progress.real_tokens, whole.progress.real_tokens)
-        self.assertEqual(self.final_files(job), self.final_files(whole))
+        self.assertEqual(harness.final_files(self.client, job.name), harness.final_files(self.client, whole.name))
 
     def test_cancel_saves_the_last_finished_step(self):
         job = create(self.client, example_spec(max_steps=100000), job_id="stopped")

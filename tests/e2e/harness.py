@@ -102,15 +102,17 @@ class Daemon:
         self.socket = self.state / "penstock.sock"
         self.target = f"unix:{self.socket}"
         self.process = None
+        self.program = BIN / "penstockd"
+        self.environment = None
         self.flags = []
         self.log = open(self.directory / "penstockd.log", "ab")
 
     def start(self, *flags):
         self.flags = list(flags) or self.flags
         self.process = subprocess.Popen(
-            [BIN / "penstockd", "--state-directory", self.state, "--allowed-root", self.work,
+            [self.program, "--state-directory", self.state, "--allowed-root", self.work,
              "--allowed-root", EXAMPLE, *self.flags],
-            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL)
+            stdout=self.log, stderr=self.log, stdin=subprocess.DEVNULL, env=self.environment)
         deadline = time.monotonic() + DEADLINE
         while time.monotonic() < deadline:
             assert self.process.poll() is None, f"penstockd ended: {self.log_text()}"
@@ -244,6 +246,61 @@ class LossyProxy:
 
     def close(self):
         self.listener.close()
+
+
+class Faults:
+    """The fault points of the programs that are made with tests/server/file_faults.cc."""
+
+    def __init__(self, daemon):
+        self.directory = daemon.directory / "faults"
+        self.directory.mkdir()
+        daemon.program = BIN / "penstockd_with_faults"
+        daemon.environment = dict(os.environ, PENSTOCK_FAULTS=str(self.directory))
+        self.flags = ["--worker-binary", str(BIN / "penstock_worker_with_faults")]
+
+    def kill_at(self, point):
+        (self.directory / f"kill-{point}").touch()
+
+    def killed(self, point):
+        return not (self.directory / f"kill-{point}").exists()
+
+    def hold_at(self, point):
+        (self.directory / f"hold-{point}").touch()
+
+    def wait_until_held(self, point):
+        held = self.directory / f"held-{point}"
+        deadline = time.monotonic() + DEADLINE
+        while not held.exists():
+            assert time.monotonic() < deadline, f"nobody came to {point}"
+            time.sleep(0.01)
+
+    def release(self, point):
+        (self.directory / f"hold-{point}").unlink()
+        (self.directory / f"held-{point}").unlink(missing_ok=True)
+
+    def clear(self):
+        for path in self.directory.glob("kill-*"):
+            path.unlink(missing_ok=True)
+
+    def seen(self):
+        path = self.directory / "seen"
+        return set(path.read_text().split()) if path.exists() else set()
+
+
+def final_files(client, name, pattern="*"):
+    """Name to bytes of what the job's newest checkpoint holds: weights, moments, manifest."""
+    listed = client.checkpoints.ListCheckpoints(
+        checkpoint_service_pb2.ListCheckpointsRequest(parent=name)).checkpoints
+    root = pathlib.Path(listed[-1].directory)
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob(pattern) if p.is_file()}
+
+
+def losses(client, name):
+    """(step, loss, gradient norm) of every step, and of every evaluation (step, loss, None)."""
+    points = client.jobs.ListJobMetrics(
+        job_pb2.ListJobMetricsRequest(name=name, max_points=10000)).points
+    return [(p.step, p.evaluation.loss, None) if p.HasField("evaluation")
+            else (p.step, p.loss, p.grad_norm) for p in points]
 
 
 def example_spec(**changes):

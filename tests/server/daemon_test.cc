@@ -516,7 +516,7 @@ TEST_F(DaemonTest, DrainingRefusesJobsAndStoppingEndsStreamsWithRetryInfo) {
   const auto reader = client_->jobs->WatchJobs(&context, Watch(name));
   v1::WatchJobsResponse message;
   ASSERT_TRUE(reader->Read(&message));
-  daemon_->BeginDrain();
+  daemon_->BeginDrain(OnDrain::kRunOn);
   v1::Job job;
   EXPECT_EQ(ErrorInfoOf(client_->Create(MakeRequest({}), &job)).reason(), reason::kServerDraining);
   std::jthread stop([&] { daemon_->Stop(); });
@@ -567,7 +567,7 @@ TEST_F(DaemonTest, HealthAndReflectionAnswer) {
   EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", ""), kServing);
   EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", check), kServing);
   EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Watch", check), kServing);
-  daemon_->BeginDrain();
+  daemon_->BeginDrain(OnDrain::kRunOn);
   EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", check), kNotServing);
   EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", ""), kServing);
   const std::string list_services("\x3a\x00", 2);

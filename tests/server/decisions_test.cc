@@ -11,16 +11,13 @@
 namespace penstock::server {
 namespace {
 
-using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-constexpr int64_t kGiB = int64_t{1} << 30;
 
 TEST(JobStateTest, AnEndedJobMovesOnlyWhenItIsResumed) {
   for (const auto from : {v1::JOB_STATE_SUCCEEDED, v1::JOB_STATE_FAILED, v1::JOB_STATE_CANCELLED}) {
     EXPECT_TRUE(IsFinal(from));
-    for (int i = 0; i <= v1::JOB_STATE_CANCELLED; ++i) {
+    for (int i = 0; i < v1::JobState_ARRAYSIZE; ++i) {
       const auto to = static_cast<v1::JobState>(i);
       const bool resumed = from != v1::JOB_STATE_SUCCEEDED && to == v1::JOB_STATE_QUEUED;
       EXPECT_EQ(CanMove(from, to), resumed) << from << " " << to;
@@ -28,138 +25,34 @@ TEST(JobStateTest, AnEndedJobMovesOnlyWhenItIsResumed) {
   }
 }
 
-TEST(JobStateTest, MovesAreThoseOfTheDrawing) {
+TEST(JobStateTest, MovesAreThoseOfTheTable) {
   using enum v1::JobState;
+  const std::vector<v1::JobState> from_running = {JOB_STATE_CANCELLING, JOB_STATE_PAUSING,
+                                                  JOB_STATE_YIELDING,   JOB_STATE_QUEUED,
+                                                  JOB_STATE_SUCCEEDED,  JOB_STATE_FAILED};
+  std::vector<v1::JobState> from_starting = from_running;
+  from_starting.push_back(JOB_STATE_RUNNING);
   const std::vector<std::pair<v1::JobState, std::vector<v1::JobState>>> moves = {
-      {JOB_STATE_QUEUED, {JOB_STATE_STARTING, JOB_STATE_CANCELLED, JOB_STATE_FAILED}},
-      {JOB_STATE_STARTING,
-       {JOB_STATE_RUNNING, JOB_STATE_CANCELLING, JOB_STATE_QUEUED, JOB_STATE_SUCCEEDED,
+      {JOB_STATE_QUEUED,
+       {JOB_STATE_STARTING, JOB_STATE_PAUSED, JOB_STATE_CANCELLED, JOB_STATE_FAILED}},
+      {JOB_STATE_STARTING, from_starting},
+      {JOB_STATE_RUNNING, from_running},
+      {JOB_STATE_CANCELLING, {JOB_STATE_CANCELLED, JOB_STATE_SUCCEEDED, JOB_STATE_FAILED}},
+      {JOB_STATE_PAUSING,
+       {JOB_STATE_PAUSED, JOB_STATE_CANCELLING, JOB_STATE_SUCCEEDED, JOB_STATE_FAILED}},
+      {JOB_STATE_YIELDING,
+       {JOB_STATE_QUEUED, JOB_STATE_PAUSING, JOB_STATE_CANCELLING, JOB_STATE_SUCCEEDED,
         JOB_STATE_FAILED}},
-      {JOB_STATE_RUNNING,
-       {JOB_STATE_CANCELLING, JOB_STATE_QUEUED, JOB_STATE_SUCCEEDED, JOB_STATE_FAILED}},
-      {JOB_STATE_CANCELLING, {JOB_STATE_CANCELLED, JOB_STATE_SUCCEEDED, JOB_STATE_FAILED}}};
+      {JOB_STATE_PAUSED, {JOB_STATE_QUEUED, JOB_STATE_CANCELLED, JOB_STATE_FAILED}}};
   for (const auto& [from, allowed] : moves) {
-    for (int i = 0; i <= JOB_STATE_CANCELLED; ++i) {
+    for (int i = 0; i < v1::JobState_ARRAYSIZE; ++i) {
       const auto to = static_cast<v1::JobState>(i);
       const bool expected = std::find(allowed.begin(), allowed.end(), to) != allowed.end();
       EXPECT_EQ(CanMove(from, to), expected) << StateName(from) << " " << StateName(to);
     }
+    EXPECT_FALSE(IsFinal(from));
+    EXPECT_EQ(HasWorker(from), from != JOB_STATE_QUEUED && from != JOB_STATE_PAUSED);
   }
-}
-
-ScheduleSnapshot OneDevice() {
-  ScheduleSnapshot snapshot;
-  snapshot.devices = {{.id = "cpu"}};
-  snapshot.host_memory_bytes = 10 * kGiB;
-  return snapshot;
-}
-
-TEST(ScheduleTest, StartsTheOldestAndSaysWhatTheOthersWaitFor) {
-  ScheduleSnapshot snapshot = OneDevice();
-  snapshot.queued = {{.name = "jobs/aaaa", .host_bytes = kGiB},
-                     {.name = "jobs/bbbb", .host_bytes = kGiB}};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, ElementsAre(Start{"jobs/aaaa", "cpu"}));
-  ASSERT_EQ(decision.waits.size(), 1u);
-  EXPECT_EQ(decision.waits[0].name, "jobs/bbbb");
-  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DEVICE_BUSY);
-  EXPECT_THAT(decision.waits[0].message, HasSubstr("jobs/aaaa"));
-}
-
-TEST(ScheduleTest, AJobThatWaitsForMemoryHoldsBackLaterOnes) {
-  ScheduleSnapshot snapshot = OneDevice();
-  snapshot.devices = {{.id = "cpu0"}, {.id = "cpu1"}, {.id = "cpu2"}};
-  snapshot.running = {{.name = "jobs/rrrr", .device = "cpu0", .host_bytes = 6 * kGiB}};
-  snapshot.queued = {{.name = "jobs/large", .host_bytes = 5 * kGiB},
-                     {.name = "jobs/small", .host_bytes = kGiB}};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, IsEmpty());
-  ASSERT_EQ(decision.waits.size(), 2u);
-  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_HOST_MEMORY);
-  EXPECT_EQ(decision.waits[1].reason, v1::STATE_REASON_HOST_MEMORY);
-  EXPECT_THAT(decision.waits[1].message, HasSubstr("jobs/large"));
-}
-
-TEST(ScheduleTest, AnExportNeedsNoDeviceButOnlyOneRuns) {
-  ScheduleSnapshot snapshot = OneDevice();
-  snapshot.running = {{.name = "jobs/train", .device = "cpu", .host_bytes = kGiB}};
-  snapshot.queued = {{.name = "jobs/exp1", .lane = Lane::kExport, .host_bytes = kGiB},
-                     {.name = "jobs/exp2", .lane = Lane::kExport, .host_bytes = kGiB}};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, ElementsAre(Start{"jobs/exp1", ""}));
-  EXPECT_THAT(decision.waits[0].message, HasSubstr("one at a time"));
-}
-
-TEST(ScheduleTest, NothingStartsWhileDraining) {
-  ScheduleSnapshot snapshot = OneDevice();
-  snapshot.admission = Admission::kDraining;
-  snapshot.queued = {{.name = "jobs/aaaa", .host_bytes = 1}};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, IsEmpty());
-  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DRAINING);
-}
-
-constexpr v1::DeviceKind kCuda = v1::DEVICE_KIND_CUDA;
-
-// Two GPUs of different size beside the CPU.
-ScheduleSnapshot TwoGpus() {
-  ScheduleSnapshot snapshot = OneDevice();
-  snapshot.devices.push_back({.id = "GPU-large", .kind = kCuda, .job_bytes = 80 * kGiB});
-  snapshot.devices.push_back({.id = "GPU-small", .kind = kCuda, .job_bytes = 24 * kGiB});
-  return snapshot;
-}
-
-QueuedJob GpuJob(const std::string& name, int64_t device_bytes, const std::string& uuid = "") {
-  return {.name = name,
-          .host_bytes = 1,
-          .device = {.kind = kCuda, .uuid = uuid, .bytes = device_bytes}};
-}
-
-TEST(ScheduleTest, EachJobGetsTheSmallestDeviceThatIsLargeEnough) {
-  ScheduleSnapshot snapshot = TwoGpus();
-  snapshot.queued = {GpuJob("jobs/tiny", kGiB),
-                     GpuJob("jobs/huge", 70 * kGiB),
-                     {.name = "jobs/cpu", .host_bytes = 1}};
-  EXPECT_THAT(Schedule(snapshot).starts,
-              ElementsAre(Start{"jobs/tiny", "GPU-small"}, Start{"jobs/huge", "GPU-large"},
-                          Start{"jobs/cpu", "cpu"}));
-}
-
-TEST(ScheduleTest, AJobThatWaitsForOneGpuLeavesTheOtherToLaterJobs) {
-  ScheduleSnapshot snapshot = TwoGpus();
-  snapshot.running = {{.name = "jobs/runs", .device = "GPU-large"}};
-  snapshot.queued = {GpuJob("jobs/huge", 70 * kGiB), GpuJob("jobs/pins", 1, "GPU-large"),
-                     GpuJob("jobs/tiny", kGiB)};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, ElementsAre(Start{"jobs/tiny", "GPU-small"}));
-  ASSERT_EQ(decision.waits.size(), 2u);
-  for (const Wait& wait : decision.waits) {
-    EXPECT_EQ(wait.reason, v1::STATE_REASON_DEVICE_BUSY);
-    EXPECT_THAT(wait.message, testing::AllOf(HasSubstr("GPU-large"), HasSubstr("jobs/runs")));
-  }
-}
-
-TEST(ScheduleTest, Bc60NothingStartsOnADeviceThatIsNotHealthyOrFailedUnderTheJob) {
-  ScheduleSnapshot snapshot = TwoGpus();
-  snapshot.devices[1].health = v1::DEVICE_HEALTH_QUARANTINED;
-  snapshot.devices[1].health_message = "it fell off the bus";
-  QueuedJob job = GpuJob("jobs/moved", kGiB);
-  job.device.failed = {"GPU-small"};
-  snapshot.queued = {job};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, IsEmpty());
-  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DEVICE_UNAVAILABLE);
-  EXPECT_THAT(decision.waits[0].message,
-              testing::AllOf(HasSubstr("fell off the bus"), HasSubstr("failed under this job")));
-}
-
-TEST(ScheduleTest, SaysWhatNoDeviceHas) {
-  ScheduleSnapshot snapshot = TwoGpus();
-  snapshot.queued = {GpuJob("jobs/huge", 90 * kGiB), GpuJob("jobs/gone", 1, "GPU-gone")};
-  const ScheduleDecision decision = Schedule(snapshot);
-  EXPECT_THAT(decision.starts, IsEmpty());
-  EXPECT_THAT(decision.waits[0].message, testing::AllOf(HasSubstr("80.0"), HasSubstr("90.0")));
-  EXPECT_THAT(decision.waits[1].message, HasSubstr("no such device"));
 }
 
 WorkerEnd Killed(int signal) {
@@ -187,7 +80,7 @@ TEST(AfterWorkerEndTest, DeathIsNamedAndRequeuedWhileAttemptsAreLeft) {
   EXPECT_EQ(first.state, v1::JOB_STATE_QUEUED);
   EXPECT_EQ(first.reason, v1::STATE_REASON_WORKER_DIED);
   EXPECT_THAT(first.message, HasSubstr("SIGSEGV"));
-  EXPECT_TRUE(first.worker_died);
+  EXPECT_EQ(first.death_cause, "worker killed by SIGSEGV (Segmentation fault)");
   end.worker_deaths = 1;
   const EndDecision second = AfterWorkerEnd(end);
   EXPECT_EQ(second.state, v1::JOB_STATE_FAILED);
@@ -248,11 +141,11 @@ TEST(AfterWorkerEndTest, AStopNobodyAskedTheDaemonForQueuesTheJobAgain) {
   WorkerEnd end;
   end.max_attempts = 1;
   end.worker_deaths = 0;
-  end.outcome = Outcome(internal::ATTEMPT_RESULT_CANCELLED);
+  end.outcome = Outcome(internal::ATTEMPT_RESULT_STOPPED);
   const EndDecision decision = AfterWorkerEnd(end);
   EXPECT_EQ(decision.state, v1::JOB_STATE_QUEUED);
   EXPECT_EQ(decision.reason, v1::STATE_REASON_WORKER_STOPPED);
-  EXPECT_FALSE(decision.worker_died);
+  EXPECT_THAT(decision.death_cause, IsEmpty());
   EXPECT_EQ(decision.worker_deaths, 0);
   end.state = v1::JOB_STATE_CANCELLING;
   EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_CANCELLED);
@@ -282,7 +175,7 @@ TEST(AfterWorkerEndTest, Bc60ADeviceFailureMovesTheJobOnceAndIsNoDeath) {
   EXPECT_EQ(moved.reason, v1::STATE_REASON_DEVICE_FAILED);
   EXPECT_EQ(moved.quarantine, "broken");
   EXPECT_TRUE(moved.device_failed);
-  EXPECT_FALSE(moved.worker_died);
+  EXPECT_THAT(moved.death_cause, IsEmpty());
   end.failed_devices = {"GPU-a"};
   const EndDecision again = AfterWorkerEnd(end);
   EXPECT_EQ(again.state, v1::JOB_STATE_FAILED);
@@ -306,6 +199,127 @@ TEST(AfterWorkerEndTest, TheSameFaultOnASecondDeviceIsTheProgramsAndSparesTheDev
   EXPECT_EQ(again.failure_class, v1::FAILURE_CLASS_SERVER);
 }
 
+WorkerEnd Stopped(v1::JobState state, v1::StateReason reason) {
+  WorkerEnd end;
+  end.state = state;
+  end.state_reason = reason;
+  end.state_message = "why";
+  end.outcome = Outcome(internal::ATTEMPT_RESULT_STOPPED);
+  return end;
+}
+
+TEST(AfterWorkerEndTest, AStoppedWorkerLeavesItsJobWhereTheStopWasToBringIt) {
+  using enum v1::JobState;
+  struct Case {
+    v1::JobState state;
+    v1::StateReason reason;
+    v1::JobState after;
+  };
+  for (const Case& one : {
+           Case{JOB_STATE_PAUSING, v1::STATE_REASON_PAUSE_REQUESTED, JOB_STATE_PAUSED},
+           Case{JOB_STATE_YIELDING, v1::STATE_REASON_PREEMPTED, JOB_STATE_QUEUED},
+           Case{JOB_STATE_YIELDING, v1::STATE_REASON_DAEMON_STOPPED, JOB_STATE_QUEUED},
+           Case{JOB_STATE_CANCELLING, v1::STATE_REASON_CANCEL_REQUESTED, JOB_STATE_CANCELLED},
+           Case{JOB_STATE_CANCELLING, v1::STATE_REASON_TIME_LIMIT, JOB_STATE_FAILED},
+       }) {
+    WorkerEnd end = Stopped(one.state, one.reason);
+    end.worker_deaths = 1;
+    const EndDecision decision = AfterWorkerEnd(end);
+    EXPECT_EQ(decision.state, one.after) << StateName(one.state);
+    EXPECT_EQ(decision.reason, one.reason) << StateName(one.state);
+    EXPECT_THAT(decision.death_cause, IsEmpty());
+    EXPECT_EQ(decision.worker_deaths, 1);
+    EXPECT_EQ(decision.pause_seconds, 0);
+    EXPECT_EQ(decision.error.code() != 0, one.after == JOB_STATE_FAILED);
+
+    end.outcome = Outcome(internal::ATTEMPT_RESULT_SUCCEEDED);
+    EXPECT_EQ(AfterWorkerEnd(end).state, JOB_STATE_SUCCEEDED) << "it was done before it heard";
+
+    end.outcome.reset();
+    end.exit = {.kind = ExitKind::kSignalled, .code = SIGKILL};
+    end.kill_cause = KillCause::kGrace;
+    end.kill_seconds = 60;
+    const EndDecision late = AfterWorkerEnd(end);
+    EXPECT_EQ(late.state, one.after) << "no death: it goes where it was to go";
+    EXPECT_THAT(late.message, testing::AllOf(HasSubstr("60 s"), HasSubstr("checkpoint")));
+    EXPECT_THAT(late.death_cause, IsEmpty());
+  }
+}
+
+TEST(AfterWorkerEndTest, AJobThatShallPausePausesWhateverEndsItsWorker) {
+  WorkerEnd end = Killed(SIGSEGV);
+  end.state = v1::JOB_STATE_PAUSING;
+  end.max_attempts = 3;
+  const EndDecision died = AfterWorkerEnd(end);
+  EXPECT_EQ(died.state, v1::JOB_STATE_PAUSED);
+  EXPECT_EQ(died.worker_deaths, 1);
+  end.max_attempts = 1;
+  EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_FAILED);
+}
+
+TEST(AfterWorkerEndTest, WhatTheSystemRefusesIsTriedAgainAndNotTwiceTheSame) {
+  for (const auto reason : {reason::kIoError, reason::kDiskInsufficient}) {
+    WorkerEnd end;
+    end.max_attempts = 5;
+    end.step = 9;
+    end.outcome = Outcome(internal::ATTEMPT_RESULT_FAILED);
+    *end.outcome->mutable_error() =
+        ToStatusProto(Error(absl::StatusCode::kUnavailable, reason, "disk says no"));
+    const EndDecision first = AfterWorkerEnd(end);
+    EXPECT_EQ(first.state, v1::JOB_STATE_QUEUED);
+    EXPECT_EQ(first.death_cause, "disk says no");
+    end.worker_deaths = 1;
+    end.last_death.set_attempt(1);
+    end.last_death.set_step(9);
+    end.last_death.set_cause(first.death_cause);
+    const EndDecision second = AfterWorkerEnd(end);
+    EXPECT_EQ(second.state, v1::JOB_STATE_FAILED);
+    EXPECT_EQ(second.failure_class, v1::FAILURE_CLASS_RESOURCE);
+    end.step = 10;
+    EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_QUEUED) << "another step";
+    end.state = v1::JOB_STATE_CANCELLING;
+    EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_FAILED) << "its last steps are not saved";
+  }
+}
+
+TEST(AfterWorkerEndTest, AttemptsAfterTheFirstWaitLongerEachTime) {
+  EXPECT_EQ(RetryPauseSeconds(1), 0);
+  EXPECT_EQ(RetryPauseSeconds(2), 5);
+  EXPECT_EQ(RetryPauseSeconds(3), 10);
+  EXPECT_EQ(RetryPauseSeconds(100), 300);
+  WorkerEnd end = Killed(SIGKILL);
+  end.max_attempts = 9;
+  EXPECT_EQ(AfterWorkerEnd(end).pause_seconds, 0);
+  end.worker_deaths = 2;
+  EXPECT_EQ(AfterWorkerEnd(end).pause_seconds, 10);
+  end.saved_checkpoint = true;
+  EXPECT_EQ(AfterWorkerEnd(end).pause_seconds, 0);
+}
+
+TEST(AfterWorkerEndTest, AStuckWorkerIsADeathOfItsOwnDoing) {
+  WorkerEnd end = Killed(SIGKILL);
+  end.kill_cause = KillCause::kStuck;
+  end.kill_seconds = 1800;
+  end.max_attempts = 9;
+  end.step = 4;
+  const EndDecision first = AfterWorkerEnd(end);
+  EXPECT_EQ(first.state, v1::JOB_STATE_QUEUED);
+  EXPECT_THAT(first.message, HasSubstr("1800 s"));
+  end.last_death.set_attempt(1);
+  end.last_death.set_step(4);
+  end.last_death.set_cause(first.death_cause);
+  EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_FAILED);
+}
+
+TEST(StuckTest, GivesEveryJobFarMoreThanItNeeds) {
+  EXPECT_EQ(StuckAfterSeconds({}), 7200) << "nothing is known yet";
+  EXPECT_EQ(StuckAfterSeconds({.predicted_step_seconds = 0.2, .has_step = true}), 1800);
+  EXPECT_EQ(StuckAfterSeconds({.predicted_step_seconds = 120, .has_step = true}), 12'000);
+  EXPECT_EQ(
+      StuckAfterSeconds({.predicted_step_seconds = 1, .longest_seconds = 40, .has_step = true}),
+      4000);
+}
+
 TEST(ClassifyFailureTest, GoesByReasonThenByCode) {
   const auto classify = [](absl::StatusCode code, std::string_view reason) {
     return ClassifyFailure(ToStatusProto(Error(code, reason, "x")));
@@ -326,13 +340,21 @@ TEST(ReconcileTest, EveryUnfinishedJobGetsATrueState) {
   };
   using enum v1::JobState;
   const Case cases[] = {
-      {{JOB_STATE_QUEUED, LockFacts::kFree, false, false}, ReconcileAction::kStayQueued, false},
+      {{JOB_STATE_QUEUED, LockFacts::kFree, false, false}, ReconcileAction::kStay, false},
       {{JOB_STATE_QUEUED, LockFacts::kHeldByOlderAttempt, false, false},
-       ReconcileAction::kStayQueued,
+       ReconcileAction::kStay,
        true},
       {{JOB_STATE_RUNNING, LockFacts::kHeldByThisAttempt, true, false},
        ReconcileAction::kAdopt,
        false},
+      {{JOB_STATE_PAUSED, LockFacts::kFree, true, true}, ReconcileAction::kStay, false},
+      {{JOB_STATE_PAUSED, LockFacts::kHeldByOlderAttempt, false, false},
+       ReconcileAction::kStay,
+       true},
+      {{JOB_STATE_YIELDING, LockFacts::kHeldByThisAttempt, true, false},
+       ReconcileAction::kAdopt,
+       false},
+      {{JOB_STATE_PAUSING, LockFacts::kFree, false, false}, ReconcileAction::kNeverRan, false},
       // It has ended its work and has not exited yet.
       {{JOB_STATE_RUNNING, LockFacts::kHeldByThisAttempt, true, true},
        ReconcileAction::kAdopt,

@@ -6,6 +6,9 @@
 //   crash, crash_at         signal to die by before that step; crash_attempts: only up to attempt n
 //   exit_at                 exits with code 0 and no result before that step
 //   hang_at                 reports nothing any more from that step on
+//   stuck_at                reports, but gets on no more from that step on
+//   deaf                    does not stop when it is told to
+//   save_at_stop            saves a checkpoint when it stops
 //   fail                    ends with outcome FAILED / DATA_INVALID
 //   gpu_fault, faults       ends with DEVICE_FAILED, 1: of the hardware, 2: of the program; only up
 //                           to attempt n
@@ -160,7 +163,7 @@ class FakeWorker {
       return false;
     }
     if (response.command() == internal::WORKER_COMMAND_EXIT) std::_Exit(0);
-    if (response.command() == internal::WORKER_COMMAND_CANCEL) cancelled_ = true;
+    if (response.command() == internal::WORKER_COMMAND_STOP) cancelled_ = Label("deaf", 0) == 0;
     Drop(response.acknowledged());
     const uint64_t asked = response.save_request();
     if (std::exchange(save_request_, asked) != asked && asked != 0) {
@@ -178,6 +181,10 @@ class FakeWorker {
       raise(number);
     }
     if (step == Label("exit_at", -1)) std::_Exit(0);
+    while (step == Label("stuck_at", -1)) {
+      Report();
+      std::this_thread::sleep_for(milliseconds(50));
+    }
     if (step == Label("hang_at", -1)) {
       while (true) pause();
     }
@@ -211,8 +218,9 @@ class FakeWorker {
   }
 
   int Finish() {
+    if (cancelled_ && Label("save_at_stop", 0) != 0) SaveCheckpoint(progress_.step());
     internal::AttemptOutcome outcome;
-    outcome.set_result(cancelled_ ? internal::ATTEMPT_RESULT_CANCELLED
+    outcome.set_result(cancelled_ ? internal::ATTEMPT_RESULT_STOPPED
                                   : internal::ATTEMPT_RESULT_SUCCEEDED);
     const int64_t gpu_fault = Label("gpu_fault", 0);
     if (gpu_fault != 0 && assignment_.attempt() <= Label("faults", 1000)) {

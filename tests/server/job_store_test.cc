@@ -84,6 +84,29 @@ TEST_F(JobStoreTest, EventsOfAJobHaveNoGapWhateverOthersDo) {
   EXPECT_EQ(*store_->LastEvent(), 6u);
 }
 
+TEST_F(JobStoreTest, OldEventsAreForgottenJobByJob) {
+  v1::Job first = Insert("jobs/aaaa");
+  Insert("jobs/bbbb");
+  ASSERT_TRUE(Move(first, v1::JOB_STATE_STARTING).ok());
+  v1::Checkpoint checkpoint;
+  for (int step = 1; step <= 5; ++step) {
+    checkpoint.set_step(step);
+    ASSERT_TRUE(store_->AddCheckpoint("jobs/aaaa", 1, 1, checkpoint).ok());
+  }
+  ASSERT_TRUE(store_->PruneEvents(3).ok());
+  const auto left = *store_->EventsAfter(0, "jobs/aaaa", 100, 1 << 20);
+  ASSERT_EQ(left.size(), 3u);
+  EXPECT_EQ(left[0].message.checkpoint_saved().checkpoint().step(), 3);
+  EXPECT_EQ(store_->EventsAfter(0, "jobs/bbbb", 100, 1 << 20)->size(), 1u);
+  ASSERT_TRUE(Move(first, v1::JOB_STATE_RUNNING).ok());
+  EXPECT_EQ(store_->EventsAfter(left[2].cursor, "jobs/aaaa", 100, 1 << 20)
+                ->front()
+                .message.state_changed()
+                .sequence(),
+            8u)
+      << "the count goes on";
+}
+
 TEST_F(JobStoreTest, CursorsGoOnAfterTheNewestJobIsDeleted) {
   v1::Job job = Insert("jobs/aaaa");
   ASSERT_TRUE(Move(job, v1::JOB_STATE_CANCELLED).ok());

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -118,9 +119,32 @@ TEST(DaemonProcessTest, ConfigurationsThatCannotBeExit78) {
   EXPECT_EQ(DaemonProcess(directory, {"--no-such-flag"}).Wait(), 2);
 }
 
-TEST(DaemonProcessTest, TerminateWaitsForTheRunningJobThenExits0) {
+TEST(DaemonProcessTest, TerminateHasRunningJobsSaveAndTheNextDaemonGoesOnWithThem) {
   TestDirectory directory;
-  DaemonProcess daemon(directory);
+  std::optional<DaemonProcess> daemon(std::in_place, directory);
+  Client client(directory.socket());
+  WaitUntilServing(client, *daemon);
+  const Labels labels = {{"steps", "60"}, {"step_ms", "20"}, {"save_at_stop", "1"}};
+  const std::string name = client.Submit(labels);
+  const std::string queued = client.Submit({{"steps", "2"}});
+  client.WaitForState(name, v1::JOB_STATE_RUNNING);
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), 75);
+  EXPECT_FALSE(fs::is_empty(directory.state() + "/" + name + "/checkpoints"));
+  daemon.emplace(directory);
+  WaitUntilServing(client, *daemon);
+  const v1::Job end = client.WaitForEnd(name);
+  EXPECT_EQ(end.state(), v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(end.attempt(), 2);
+  EXPECT_EQ(end.preemptions(), 0);
+  EXPECT_EQ(client.WaitForEnd(queued).state(), v1::JOB_STATE_SUCCEEDED);
+  daemon->Signal(SIGTERM);
+  EXPECT_EQ(daemon->Wait(), 0) << "nothing is left to do";
+}
+
+TEST(DaemonProcessTest, TerminateWithDrainWaitsForTheRunningJobThenExits0) {
+  TestDirectory directory;
+  DaemonProcess daemon(directory, {"--on-terminate", "drain"});
   Client client(directory.socket());
   WaitUntilServing(client, daemon);
   const std::string name = client.Submit({{"steps", "50"}, {"step_ms", "10"}});

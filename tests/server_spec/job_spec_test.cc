@@ -96,6 +96,9 @@ TEST_F(JobSpecTest, FillsEveryDefault) {
   EXPECT_EQ(spec.precision().compute(), v1::COMPUTE_TYPE_FLOAT32);
   EXPECT_EQ(spec.checkpoints().keep_last(), 2);
   EXPECT_EQ(spec.limits().max_attempts(), 3);
+  EXPECT_EQ(spec.limits().grace_seconds(), 1800);
+  EXPECT_EQ(spec.queue().priority(), v1::PRIORITY_NORMAL);
+  EXPECT_EQ(spec.queue().max_preemptions(), 5);
   EXPECT_THAT(resolved->warnings, IsEmpty());
 }
 
@@ -290,6 +293,18 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
        "-1"},
       {"limits.compute_threads", [](S& s) { s.mutable_limits()->set_compute_threads(-2); }, "-2"},
       {"limits.max_attempts", [](S& s) { s.mutable_limits()->set_max_attempts(0); }, "from 1"},
+      {"limits.run_seconds", [](S& s) { s.mutable_limits()->set_run_seconds(-1); }, "-1"},
+      {"limits.grace_seconds", [](S& s) { s.mutable_limits()->set_grace_seconds(0); }, "from 1"},
+      {"queue.priority",
+       [](S& s) { s.mutable_queue()->set_priority(static_cast<v1::Priority>(9)); }, "9"},
+      {"queue.max_preemptions", [](S& s) { s.mutable_queue()->set_max_preemptions(-1); }, "-1"},
+      {"queue.after_rule", [](S& s) { s.mutable_queue()->set_after_rule(v1::AFTER_RULE_WAIT); },
+       "without queue.after"},
+      {"queue.after",
+       [](S& s) {
+         for (int i = 0; i < 33; ++i) s.mutable_queue()->add_after("jobs/abcd");
+       },
+       "at most 32"},
       {"display_name", [](S& s) { s.set_display_name(std::string(201, 'x')); }, "201"},
       {"display_name", [](S& s) { s.set_display_name("a\nb"); }, "control character"},
       {"labels", [](S& s) { (*s.mutable_labels())["Big"] = "x"; }, "Big"},

@@ -1,0 +1,26 @@
+// What schedule.h decides about, taken from the job table, the store and the devices.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "server/devices/device_registry.h"
+#include "server/jobs/job_table.h"
+#include "server/jobs/schedule.h"
+
+namespace penstock::server {
+
+// The devices that jobs can have.
+std::vector<ScheduleDevice> ScheduleDevices(const DeviceRegistry& devices);
+
+struct SnapshotArgs {
+  Admission admission = Admission::kOpen;
+  int64_t host_memory_bytes = 0;
+  int64_t aging_seconds = 0;
+  absl::Time now;
+};
+ScheduleSnapshot TakeScheduleSnapshot(JobTable& table, const DeviceRegistry& devices,
+                                      const SnapshotArgs& args);
+
+}  // namespace penstock::server
