@@ -35,6 +35,7 @@ struct Flags {
   std::optional<int64_t> host_memory_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
       stream_heartbeat_seconds;
+  bool no_calibration = false;
   std::string on_terminate = "drain";
   std::string worker_binary;
 };
@@ -60,6 +61,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "What running jobs get after SIGTERM; default 600");
   app.add_option("--stream-heartbeat-seconds", flags.stream_heartbeat_seconds,
                  "Between heartbeats on an idle stream; default 15");
+  app.add_flag("--no-calibration", flags.no_calibration,
+               "Do not measure a GPU that has no profile before jobs start");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error; default info");
   app.add_option("--on-terminate", flags.on_terminate, "drain or leave; see Signals")
       ->check(CLI::IsMember({"drain", "leave"}));
@@ -95,6 +98,7 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
     config.set_worker_silence_seconds(*flags.worker_silence_seconds);
   }
   if (flags.drain_seconds) config.set_drain_seconds(*flags.drain_seconds);
+  if (flags.no_calibration) config.set_calibrate_at_start(false);
   if (flags.stream_heartbeat_seconds) {
     config.set_stream_heartbeat_seconds(*flags.stream_heartbeat_seconds);
   }
@@ -115,6 +119,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_worker_silence_seconds()) config.set_worker_silence_seconds(120);
   if (!config.has_drain_seconds()) config.set_drain_seconds(600);
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
+  if (!config.has_calibrate_at_start()) config.set_calibrate_at_start(true);
   if (config.log_level().empty()) config.set_log_level("info");
   return absl::OkStatus();
 }

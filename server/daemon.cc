@@ -20,6 +20,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
+#include "server/jobs/calibrator.h"
 #include "server/jobs/task_queue.h"
 #include "server/listeners.h"
 #include "server/lock_file.h"
@@ -107,6 +108,8 @@ struct Daemon::Parts {
   TaskQueue validation{"validation"};
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
+  TaskQueue calibration{"calibration"};
+  std::optional<Calibrator> calibrator;
   std::optional<WorkerManager> workers;
   std::optional<CheckpointManager> checkpoints;
   std::optional<JobManager> manager;
@@ -129,6 +132,7 @@ struct Daemon::Parts {
   absl::Status WriteEndpoint() const;
   void Tick();
   void ForgetOldReplies();
+  void CalibrateNewDevice();
 
   // Runs on the control thread and waits for it.
   template <typename Result>
@@ -160,7 +164,14 @@ absl::Status Daemon::Parts::BuildJobs() {
   reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
-                               .silence = options.worker_silence};
+                               .silence = options.worker_silence,
+                               .linger = std::chrono::milliseconds(20'000),
+                               .profile_json = [this](const v1::Device& device) {
+                                 return options.profiles->Find(device).json;
+                               }};
+  calibrator.emplace(CalibratorOptions{.worker_binary = options.worker_binary,
+                                       .storage_directory = directory.path()},
+                     *options.profiles);
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
@@ -191,6 +202,10 @@ void Daemon::Parts::BuildServices() {
                                  .reports = *reports,
                                  .watches = *watches,
                                  .directory = directory,
+                                 .workers = *workers,
+                                 .devices = *options.devices,
+                                 .calibrator = *calibrator,
+                                 .calibration = calibration,
                                  .planner = options.planner,
                                  .inspector = options.inspector,
                                  .output_checker = options.output_checker,
@@ -245,6 +260,24 @@ absl::Status Daemon::Parts::WriteEndpoint() const {
   return WriteFileDurably(directory.Endpoint(), text);
 }
 
+void Daemon::Parts::CalibrateNewDevice() {
+  if (!options.calibrate_at_start) return;
+  for (const v1::Device& device : options.devices->List()) {
+    if (device.kind() != v1::DEVICE_KIND_CUDA || device.health() != v1::DEVICE_HEALTH_HEALTHY) {
+      continue;
+    }
+    if (!options.profiles->Find(device).json.empty()) return;
+    if (!workers->HoldBack().ok()) return;  // an adopted job runs
+    spdlog::info("{} is measured, once; jobs start in a minute", device.id());
+    calibration.Post([this, device] {
+      const absl::StatusOr<v1::MachineProfile> profile = calibrator->Measure(device);
+      if (!profile.ok()) spdlog::warn("{}", std::string(profile.status().message()));
+      control.Post([this] { workers->Release(); });
+    });
+    return;
+  }
+}
+
 void Daemon::Parts::Tick() {
   workers->Tick();
   // From here and from no timer thread: a control thread that hangs shall be noticed.
@@ -271,6 +304,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
     raw->control.Post([raw, device] { raw->workers->OnDeviceLost(device); });
   });
   raw->control.Post([raw] {
+    raw->CalibrateNewDevice();
     raw->workers->Dispatch();
     raw->Tick();
     raw->ForgetOldReplies();
@@ -301,6 +335,7 @@ Daemon::JobCounts Daemon::CountJobs() {
 void Daemon::Stop() {
   if (std::exchange(parts_->stopped, true)) return;
   parts_->options.devices->OnLost(nullptr);
+  if (parts_->calibrator) parts_->calibrator->Stop();
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   if (parts_->listener.server != nullptr) {
     parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
@@ -312,6 +347,7 @@ void Daemon::Stop() {
     parts_->worker_listener.server->Shutdown(deadline);
   }
   // No call is left that waits for an answer from a queue.
+  parts_->calibration.Stop();
   parts_->control.Stop();
   parts_->validation.Stop();
   parts_->streams.Stop();

@@ -31,6 +31,8 @@ struct WorkerOptions {
   std::chrono::milliseconds silence{120'000};
   // How long a worker may take to exit after it reported its outcome.
   std::chrono::milliseconds linger{20'000};
+  // The profile that a job on this device is planned by, as text; null or empty: by its name.
+  std::function<std::string(const v1::Device& device)> profile_json = nullptr;
 };
 
 class WorkerManager {
@@ -47,6 +49,10 @@ class WorkerManager {
   void Tick();
   // From now on nothing starts.
   void Drain();
+  // Nothing starts until Release(): a device is to be measured, alone. FailedPrecondition /
+  // DEVICE_BUSY while a job runs or something is measured already.
+  absl::Status HoldBack();
+  void Release();
   // The driver has reported the device lost and the registry has put it in quarantine. A job that
   // it has is left alone: its own error or its silence ends it.
   void OnDeviceLost(const v1::Device& device);
@@ -83,6 +89,7 @@ class WorkerManager {
   DeviceRegistry& devices_;
   TaskQueue& control_;
   Admission admission_ = Admission::kOpen;
+  bool held_back_ = false;
   // Last: its thread posts to control_ until it is gone.
   std::unique_ptr<ProcessWatcher> watcher_;
 };

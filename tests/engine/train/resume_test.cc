@@ -137,6 +137,40 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
   }
 }
 
+// On other hardware or inside other limits a plan may have other chunks, which change rounding: a
+// run that goes on keeps those of its checkpoint, while the rest of its policy is another.
+TEST_F(ResumeTest, GoesOnWithTheChunksOfItsCheckpointWhateverElseIsPlanned) {
+  constexpr int64_t kRows = 16;
+  const PlanChange small_chunks = [](const ModelInput&, TrainingPlan& plan) {
+    plan.policy.head_chunk_rows = plan.executor.head_chunk_rows = kRows;
+  };
+  const auto run = [&](const TrainConfig& config, int64_t stop_after) {
+    RecordingObserver observer;
+    observer.stop_after = stop_after;
+    const auto summary = TrainWithPlan(config, small_chunks, observer);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return observer;
+  };
+  const TrainConfig whole = Config("whole");
+  const RecordingObserver uninterrupted = run(whole, INT64_MAX);
+  const int64_t total = uninterrupted.total_steps;
+  TrainConfig config = Config("cut");
+  run(config, 3);
+  config.batch.save_level = SaveLevel::kInput;
+  config.compute_threads = 2;
+  const RecordingObserver rest = MustTrain(config);  // by the planner, who knows of no small chunks
+  ExpectSameSteps(uninterrupted.steps, rest.steps, 3);
+  EXPECT_THAT(rest.log, Not(HasSubstr("other rounding")));
+  EXPECT_EQ(FactsOf(Checkpoint(config, total)).rounding.at("plan.head_chunk_rows"),
+            absl::StrCat(kRows));
+  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+  // A new run has chunks of its own.
+  const TrainConfig fresh = Config("fresh");
+  MustTrain(fresh);
+  EXPECT_NE(FactsOf(Checkpoint(fresh, total)).rounding.at("plan.head_chunk_rows"),
+            absl::StrCat(kRows));
+}
+
 // Evaluation, two micro-batches a step, an epoch and most of the next; where state lies and when it
 // is updated differs before and after.
 void ResumeTest::ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend backend) {
