@@ -141,8 +141,10 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
 // run that goes on keeps those of its checkpoint, while the rest of its policy is another.
 TEST_F(ResumeTest, GoesOnWithTheChunksOfItsCheckpointWhateverElseIsPlanned) {
   constexpr int64_t kRows = 16;
-  const PlanChange small_chunks = [](const ModelInput&, TrainingPlan& plan) {
+  const TrainConfig whole = Config("whole");
+  const PlanChange small_chunks = [&](const ModelInput& model, TrainingPlan& plan) {
     plan.policy.head_chunk_rows = plan.executor.head_chunk_rows = kRows;
+    plan.memory.rounding = RoundingWords(whole, model.spec, plan.policy);
   };
   const auto run = [&](const TrainConfig& config, int64_t stop_after) {
     RecordingObserver observer;
@@ -151,7 +153,6 @@ TEST_F(ResumeTest, GoesOnWithTheChunksOfItsCheckpointWhateverElseIsPlanned) {
     EXPECT_TRUE(summary.ok()) << summary.status();
     return observer;
   };
-  const TrainConfig whole = Config("whole");
   const RecordingObserver uninterrupted = run(whole, INT64_MAX);
   const int64_t total = uninterrupted.total_steps;
   TrainConfig config = Config("cut");
