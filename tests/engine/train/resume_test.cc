@@ -24,6 +24,7 @@
 #include "engine/train/checkpoint_directory.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/model_input.h"
+#include "engine/train/policy_choice.h"
 #include "engine/train/train_with_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
