@@ -1,5 +1,6 @@
 #include "client/job_text.h"
 
+#include <cmath>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,25 +23,42 @@ std::string LossText(const v1::JobProgress& progress) {
   return progress.step() > 0 ? FormatLoss(progress.loss()) : "-";
 }
 
+std::string ClassesText(const google::protobuf::RepeatedPtrField<v1::MemoryClass>& classes) {
+  std::vector<std::string> words;
+  for (const v1::MemoryClass& memory_class : classes) {
+    words.push_back(absl::StrCat(memory_class.name(), " ", FormatBytes(memory_class.bytes())));
+  }
+  return absl::StrJoin(words, ", ");
+}
+
 std::string PlanText(const v1::JobPlan& plan) {
   if (plan.host_peak_bytes() == 0) return "";
-  std::vector<std::string> classes;
-  for (const v1::MemoryClass& memory_class : plan.classes()) {
-    classes.push_back(absl::StrCat(memory_class.name(), " ", FormatBytes(memory_class.bytes())));
-  }
   return absl::StrCat(FormatBytes(plan.host_peak_bytes()), " of host memory (",
-                      absl::StrJoin(classes, ", "), ")");
+                      ClassesText(plan.classes()), ")");
+}
+
+std::string PhaseText(const v1::PhasePlan& part) {
+  std::string text = absl::StrCat(part.name(), ": ", FormatBytes(part.host_bytes()), " of host");
+  if (part.device_bytes() > 0) {
+    absl::StrAppend(&text, ", ", FormatBytes(part.device_bytes()), " of device");
+  }
+  return absl::StrCat(text, " memory (", ClassesText(part.classes()), ")");
+}
+
+std::string EstimateText(const v1::JobEstimate& estimate) {
+  if (estimate.steps() == 0) return "";
+  constexpr double kJoulesPerKilowattHour = 3.6e6;
+  return absl::StrFormat("%s%d steps in %s, about %.3g kWh",
+                         estimate.steps_estimated() ? "about " : "", estimate.steps(),
+                         FormatDuration(estimate.seconds()),
+                         estimate.energy_joules() / kJoulesPerKilowattHour);
 }
 
 std::string DevicePlanText(const v1::JobPlan& plan) {
   if (plan.device_bytes() == 0) return "";
-  std::vector<std::string> classes;
-  for (const v1::MemoryClass& memory_class : plan.device_classes()) {
-    classes.push_back(absl::StrCat(memory_class.name(), " ", FormatBytes(memory_class.bytes())));
-  }
   return absl::StrCat(FormatBytes(plan.device_bytes()), " of device memory (",
-                      absl::StrJoin(classes, ", "), "); ", FormatBytes(plan.locked_host_bytes()),
-                      " of host memory locked");
+                      ClassesText(plan.device_classes()), "); ",
+                      FormatBytes(plan.locked_host_bytes()), " of host memory locked");
 }
 
 std::string SpeedText(const v1::JobPlan& plan) {
@@ -54,6 +72,7 @@ std::string SpeedText(const v1::JobPlan& plan) {
 void AddPlanFacts(const v1::JobPlan& plan, Facts& facts) {
   facts.Add("Policy", plan.policy());
   facts.Add("Predicted", SpeedText(plan));
+  facts.Add("Whole job", EstimateText(plan.estimate()));
   facts.Add("Memory plan", PlanText(plan));
   facts.Add("Device plan", DevicePlanText(plan));
   if (plan.parameters() > 0) {
@@ -76,6 +95,20 @@ bool HasEnded(const v1::Job& job) {
          job.state() == v1::JOB_STATE_CANCELLED;
 }
 
+std::string PlanMissedText(const v1::PlanMissed& missed) {
+  const double share = missed.measured_step_seconds() / missed.predicted_step_seconds() - 1;
+  std::string text = absl::StrFormat(
+      "not as planned up to step %d: steps take %.4g s, %.0f%% %s than the %.4g s predicted by the "
+      "rates of %s",
+      missed.step(), missed.measured_step_seconds(), 100 * std::abs(share),
+      share > 0 ? "more" : "less", missed.predicted_step_seconds(), missed.machine_profile());
+  if (missed.host_peak_bytes() > missed.planned_host_peak_bytes()) {
+    absl::StrAppend(&text, "; ", FormatBytes(missed.host_peak_bytes()), " of host memory, ",
+                    FormatBytes(missed.planned_host_peak_bytes()), " planned");
+  }
+  return text;
+}
+
 std::string PlanPage(const v1::JobPlan& plan, bool explain) {
   Facts facts;
   AddPlanFacts(plan, facts);
@@ -83,6 +116,9 @@ std::string PlanPage(const v1::JobPlan& plan, bool explain) {
   facts.Add("Rounding", plan.rounding());
   for (const v1::PlanAlternative& setting : plan.settings()) {
     facts.Add("Faster with", absl::StrCat(setting.choice(), " (", setting.effect(), ")"));
+  }
+  for (const v1::PhasePlan& part : plan.phases()) {
+    if (explain) facts.Add("Memory of", PhaseText(part));
   }
   for (const v1::PlanAlternative& other : plan.runners_up()) {
     if (explain) facts.Add("Not chosen", absl::StrCat(other.choice(), ": ", other.effect()));

@@ -13,6 +13,8 @@ std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
 // Everything about one job: facts, then its spec as YAML.
 std::string JobPage(const v1::Job& job);
 // How a job would run, how fast, and in which memory. `explain`: and what was not chosen, and why.
+// "steps take 1.3 s, 30% more than the 1 s predicted, ..."
+std::string PlanMissedText(const v1::PlanMissed& missed);
 std::string PlanPage(const v1::JobPlan& plan, bool explain);
 std::string MetricsTable(const google::protobuf::RepeatedPtrField<v1::StepMetrics>& points);
 std::string StateName(v1::JobState state);

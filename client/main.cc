@@ -56,6 +56,7 @@ int Main(int argc, char** argv) {
   AddPin(app, context);
   AddExport(app, context);
   AddInfo(app, context);
+  AddCalibrate(app, context);
   AddReleaseDevice(app, context);
   AddCompletion(app, context);
   for (CLI::App* command : app.get_subcommands(nullptr)) command->fallthrough();

@@ -20,6 +20,7 @@ constexpr char kServiceConfig[] = R"json({
   "methodConfig": [{
     "name": [
       {"service": "penstock.v1.JobService", "method": "CreateJob"},
+      {"service": "penstock.v1.JobService", "method": "PlanJob"},
       {"service": "penstock.v1.JobService", "method": "GetJob"},
       {"service": "penstock.v1.JobService", "method": "ListJobs"},
       {"service": "penstock.v1.JobService", "method": "CancelJob"},
@@ -38,10 +39,14 @@ constexpr char kServiceConfig[] = R"json({
   }]
 })json";
 
+// The program and the trace of a step are the largest replies.
+constexpr int kMaxReplyBytes = 128 << 20;
+
 std::shared_ptr<grpc::Channel> Connect(const Endpoint& endpoint) {
   grpc::ChannelArguments arguments;
   arguments.SetServiceConfigJSON(kServiceConfig);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
+  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 30'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 0);

@@ -19,7 +19,10 @@
 #include "engine/data/report.h"
 #include "engine/data/source.h"
 #include "engine/memory/page_lock.h"
+#include "engine/plan/machine_profile.h"
+#include "engine/plan/moment_type.h"
 #include "engine/plan/policy.h"
+#include "engine/plan/rounding_choice.h"
 #include "engine/plan/step_decision.h"
 
 namespace penstock {
@@ -65,7 +68,7 @@ struct DataConfig {
 struct BatchConfig {
   int64_t sequence_length = 0;
   int64_t tokens_per_step = 0;
-  int64_t micro_batch_tokens = 0;  // never 0 here
+  int64_t micro_batch_tokens = 0;  // 0: PlanTraining() chooses; Train() is told
   SaveLevel save_level = SaveLevel::kAll;
 };
 
@@ -107,9 +110,13 @@ struct DeviceConfig {
   // Of kCuda. The GPU that this process takes, which CUDA_VISIBLE_DEVICES may not hide; not needed
   // for planning.
   std::string uuid = {};
+  // What memory_bytes is, where limits.device_memory_bytes is less than the GPU has.
+  bool memory_capped = false;
   // What the driver calls the GPU: steps are predicted by what is known of such a card. Empty: an
   // H100 is assumed.
   std::string card = {};
+  // Rates of the device and this machine, measured. Unset: what is known by the card's name.
+  std::optional<NamedProfile> profile = {};
   // For a plan: a machine as FindMachine() knows it, whose rates and host memory are taken instead
   // of this one's. Empty: this one.
   std::string planned_machine = {};
@@ -142,9 +149,14 @@ struct TrainConfig {
   int64_t host_memory_bytes = 0;  // 0: ReadHostMemoryLimit()
   int32_t compute_threads = 0;    // 0: all cores this process may use
   DeviceConfig device = {};
+  MomentType moment_type = MomentType::kFloat32;
+  // Plans only: moments lie on storage and pass through host memory once a step.
+  bool moments_on_storage = false;
   // A checkpoint of another run, of the same model, to begin with: its weights, moments and
   // counters. Whatever else differs is this run's from there on. Empty: from the model, at step 0.
   std::string start_checkpoint = {};
+  // What a run that goes on keeps of the plan it had, so that it rounds as before. Set by Train().
+  std::optional<RoundingChoice> kept_rounding = {};
   // Where the run keeps its things; set by the worker, not needed for planning.
   std::string checkpoint_directory;  // checkpoints are checkpoint_directory/{step}
   std::string token_cache_directory;
@@ -169,13 +181,31 @@ struct StepPrediction {
   std::vector<Other> settings;  // only by PlanTraining()
 };
 
+// A whole run by the prediction of its steps. Import, evaluations, checkpoints and export come on
+// top.
+struct JobEstimate {
+  int64_t steps = 0;
+  bool steps_estimated = false;  // epochs of data that have not been tokenized yet
+  double seconds = 0;
+  double joules = 0;  // of device and host, by the power figures of the machine profile
+};
+
 struct MemoryPlanSummary {
   struct Entry {
     std::string name;
     int64_t bytes;
   };
+  // What a part of the run holds at most.
+  struct PhaseMemory {
+    Phase phase;
+    std::string name;  // "first step", "resume", ...: a phase may have several parts
+    int64_t host_bytes = 0;
+    int64_t device_bytes = 0;         // of kCuda
+    std::vector<Entry> classes = {};  // of the host's
+  };
   int64_t host_peak_bytes = 0;
-  std::vector<std::pair<Phase, int64_t>> phase_bytes;
+  int64_t micro_batch_tokens = 0;  // the job's, or the planner's where the job has none
+  std::vector<PhaseMemory> phases;
   std::vector<Entry> classes;  // of the largest phase
   int64_t parameters = 0;
   // Of kCuda: the device's memory, by class, and the host memory that is locked for it.
@@ -186,14 +216,25 @@ struct MemoryPlanSummary {
   std::string policy;
   std::string rounding;  // what of it another plan must share to give the same bits
   StepPrediction prediction;
+  JobEstimate estimate;  // only by PlanTraining()
+  // If PlanOptions asked for them.
+  std::string step_program, step_trace;
+};
+
+// What PlanTraining() is to say beside the plan.
+struct PlanOptions {
+  bool program = false;  // ToText() of a full step's program
+  bool trace = false;    // its simulated timeline, for trace viewers
 };
 
 // Everything about a job that can be known before it runs: reads config.json and the headers
 // of the weight files, looks at the data files, lays out memory. Refuses what could not run:
 // docs/errors.md. Does not read weights or tokenize, and asks no device.
 // HOST_MEMORY_INSUFFICIENT and DEVICE_MEMORY_INSUFFICIENT carry needed_bytes, usable_bytes,
-// limit_source and say which change would fit.
-absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config);
+// limit_source and say which change would fit. ResourceExhausted / SPEC_INVALID for a program that
+// is too long to be shown.
+absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config,
+                                               const PlanOptions& options = {});
 
 struct InspectOptions {
   int64_t examples = 0;
@@ -245,6 +286,8 @@ struct StepRecord {
   double learning_rate = 0;
   double step_seconds = 0;
   double predicted_step_seconds = 0;  // of a full step; 0 for a shorter one
+  int64_t host_peak_bytes = 0;        // that the process has had resident so far
+  int64_t planned_host_peak_bytes = 0;
   StepOutcome outcome = StepOutcome::kApplied;
   std::vector<int64_t> skipped_documents = {};  // of a step that was not applied, at most 64
   std::map<std::string, double> lane_busy_seconds = {};
@@ -252,6 +295,14 @@ struct StepRecord {
   double checkpoint_wait_seconds = 0;
   // Standard deviations by which the loss is above those of the steps before; 0 while nobody knows.
   double loss_z_score = 0;
+};
+
+// Steps, or memory, that are not as planned, over several steps.
+struct PlanMissRecord {
+  int64_t step = 0;  // the last of them
+  double measured_step_seconds = 0, predicted_step_seconds = 0;
+  int64_t host_peak_bytes = 0, planned_host_peak_bytes = 0;
+  std::string machine;  // as in StepPrediction
 };
 
 struct EvaluationRecord {
@@ -291,6 +342,8 @@ class TrainObserver {
   // Before the first step.
   virtual void OnTotalSteps(int64_t total_steps) = 0;
   virtual void OnStep(const StepRecord& record) = 0;
+  // Once, and again only after all had been as planned.
+  virtual void OnPlanMissed(const PlanMissRecord& record) = 0;
   virtual void OnEvaluation(const EvaluationRecord& record) = 0;
   // Before the first step, if the run does not start from step 0.
   virtual void OnResumed(const ResumeRecord& record) = 0;
@@ -332,6 +385,25 @@ struct ExportConfig {
   int32_t threads = 0;  // 0: all cores this process may use
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
+
+// A profile as text, and back: what `penstock calibrate` keeps. InvalidArgument / PROFILE_INVALID
+// naming `origin`, the key and what is wrong.
+std::string ProfileJson(const MeasuredProfile& profile);
+absl::StatusOr<MeasuredProfile> ParseProfileJson(const std::string& text,
+                                                 const std::string& origin);
+
+struct CalibrateConfig {
+  DeviceConfig device;            // backend and, of a GPU, uuid
+  std::string storage_directory;  // where storage is measured
+  std::string identity;           // goes into the profile
+  int32_t threads = 0;            // 0: all cores this process may use
+};
+// Measures what this machine does with steps of small models, and its storage, in less than a
+// minute: the rates under which the planner's cost model gives the timelines that were seen.
+absl::StatusOr<MeasuredProfile> Calibrate(const CalibrateConfig& config);
+
+// What a profile of this machine says of it: `device` (card and driver, or empty), CPU, memory.
+std::string MachineIdentity(const std::string& device);
 
 // A machine that plans can be made for without having it.
 struct MachineInfo {

@@ -36,6 +36,7 @@ struct Flags {
   std::optional<int64_t> host_memory_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
       stream_heartbeat_seconds, priority_aging_seconds;
+  bool no_calibration = false;
   std::string on_terminate = "save";
   std::string worker_binary;
 };
@@ -63,6 +64,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "In which a waiting job rises by one priority, 0: never; default 86400");
   app.add_option("--stream-heartbeat-seconds", flags.stream_heartbeat_seconds,
                  "Between heartbeats on an idle stream; default 15");
+  app.add_flag("--no-calibration", flags.no_calibration,
+               "Do not measure a GPU that has no profile before jobs start");
   app.add_option("--log-level", flags.log_level, "debug, info, warning or error; default info");
   app.add_option("--on-terminate", flags.on_terminate, "save, drain or leave; see Signals")
       ->check(CLI::IsMember({"save", "drain", "leave"}));
@@ -101,6 +104,7 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
   if (flags.priority_aging_seconds) {
     config.set_priority_aging_seconds(*flags.priority_aging_seconds);
   }
+  if (flags.no_calibration) config.set_calibrate_at_start(false);
   if (flags.stream_heartbeat_seconds) {
     config.set_stream_heartbeat_seconds(*flags.stream_heartbeat_seconds);
   }
@@ -122,6 +126,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_drain_seconds()) config.set_drain_seconds(600);
   if (!config.has_priority_aging_seconds()) config.set_priority_aging_seconds(86'400);
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
+  if (!config.has_calibrate_at_start()) config.set_calibrate_at_start(true);
   if (config.log_level().empty()) config.set_log_level("info");
   return absl::OkStatus();
 }

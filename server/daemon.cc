@@ -20,6 +20,7 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
+#include "server/jobs/calibrator.h"
 #include "server/jobs/task_queue.h"
 #include "server/listeners.h"
 #include "server/lock_file.h"
@@ -108,6 +109,8 @@ struct Daemon::Parts {
   TaskQueue validation{"validation"};
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
+  TaskQueue calibration{"calibration"};
+  std::optional<Calibrator> calibrator;
   std::optional<WorkerManager> workers;
   std::optional<CheckpointManager> checkpoints;
   std::optional<JobAdmission> admission;
@@ -133,6 +136,7 @@ struct Daemon::Parts {
   void Tick();
   // Replies and events, so that the database has a bound.
   void ForgetTheOld();
+  void CalibrateNewDevice();
 
   // Runs on the control thread and waits for it.
   template <typename Result>
@@ -169,7 +173,13 @@ absl::Status Daemon::Parts::BuildJobs() {
                                .host_memory_bytes = options.host_memory_bytes,
                                .silence = options.worker_silence,
                                .aging_seconds = options.aging_seconds,
-                               .stuck_after = options.stuck_after};
+                               .stuck_after = options.stuck_after,
+                               .profile_json = [this](const v1::Device& device) {
+                                 return options.profiles->Find(device).json;
+                               }};
+  calibrator.emplace(CalibratorOptions{.worker_binary = options.worker_binary,
+                                       .storage_directory = directory.path()},
+                     *options.profiles);
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
@@ -203,6 +213,10 @@ void Daemon::Parts::BuildServices() {
                                  .reports = *reports,
                                  .watches = *watches,
                                  .directory = directory,
+                                 .workers = *workers,
+                                 .devices = *options.devices,
+                                 .calibrator = *calibrator,
+                                 .calibration = calibration,
                                  .planner = options.planner,
                                  .inspector = options.inspector,
                                  .output_checker = options.output_checker,
@@ -257,6 +271,24 @@ absl::Status Daemon::Parts::WriteEndpoint() const {
   return WriteFileDurably(directory.Endpoint(), text);
 }
 
+void Daemon::Parts::CalibrateNewDevice() {
+  if (!options.calibrate_at_start) return;
+  for (const v1::Device& device : options.devices->List()) {
+    if (device.kind() != v1::DEVICE_KIND_CUDA || device.health() != v1::DEVICE_HEALTH_HEALTHY) {
+      continue;
+    }
+    if (!options.profiles->Find(device).json.empty()) return;
+    if (!workers->HoldBack().ok()) return;  // an adopted job runs
+    spdlog::info("{} is measured, once; jobs start in a minute", device.id());
+    calibration.Post([this, device] {
+      const absl::StatusOr<v1::MachineProfile> profile = calibrator->Measure(device);
+      if (!profile.ok()) spdlog::warn("{}", std::string(profile.status().message()));
+      control.Post([this] { workers->Release(); });
+    });
+    return;
+  }
+}
+
 void Daemon::Parts::Tick() {
   workers->Tick();
   // From here and from no timer thread: a control thread that hangs shall be noticed.
@@ -283,6 +315,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
     raw->control.Post([raw, device] { raw->workers->OnDeviceLost(device); });
   });
   raw->control.Post([raw] {
+    raw->CalibrateNewDevice();
     raw->workers->Dispatch();
     raw->Tick();
     raw->ForgetTheOld();
@@ -313,6 +346,7 @@ Daemon::JobCounts Daemon::CountJobs() {
 void Daemon::Stop() {
   if (std::exchange(parts_->stopped, true)) return;
   parts_->options.devices->OnLost(nullptr);
+  if (parts_->calibrator) parts_->calibrator->Stop();
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   if (parts_->listener.server != nullptr) {
     parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
@@ -324,6 +358,7 @@ void Daemon::Stop() {
     parts_->worker_listener.server->Shutdown(deadline);
   }
   // No call is left that waits for an answer from a queue.
+  parts_->calibration.Stop();
   parts_->control.Stop();
   parts_->validation.Stop();
   parts_->streams.Stop();

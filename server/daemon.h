@@ -19,6 +19,7 @@
 #include "penstock/v1/admin_service.pb.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_moves.h"
+#include "server/jobs/profile_store.h"
 
 namespace penstock::server {
 
@@ -38,6 +39,9 @@ struct DaemonOptions {
   std::string worker_binary;
   std::shared_ptr<DeviceRegistry> devices;
   std::vector<std::string> capabilities;
+  std::shared_ptr<const ProfileStore> profiles;
+  // Measures the first healthy GPU that has no profile that holds, before jobs start.
+  bool calibrate_at_start = false;
   SpecPlanner planner;
   DataInspector inspector;
   OutputChecker output_checker;

@@ -1,10 +1,12 @@
 // penstockd: the control plane. It plans, queues and watches jobs; workers run them.
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/engine.h"
 #include "server/devices/nvml_driver.h"
@@ -17,21 +19,87 @@
 namespace penstock::server {
 namespace {
 
-// Defaults and ranges, then files and memory.
-absl::StatusOr<PlannedJob> PlanJob(const v1::JobSpec& spec, const std::string& machine,
-                                   const std::vector<std::string>& allowed_roots,
-                                   const DeviceRegistry& devices) {
-  DeviceOffer offer{.devices = devices.List(), .missing_gpus = devices.missing_gpus()};
-  if (!machine.empty()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const MachineInfo info, FindMachine(machine));
+// What a plan was made for that no job of this version runs with.
+void AddPlanOnlyWarnings(const v1::PlanJobRequest& request, v1::PlanJobResponse& response) {
+  const v1::StateType state = response.spec().precision().optimizer_state();
+  if (state != v1::STATE_TYPE_FLOAT32) {
+    response.add_warnings(absl::StrCat("a plan only: jobs do not run with ",
+                                       v1::StateType_Name(state),
+                                       " (precision.optimizer_state) in this version"));
+  }
+  if (request.moments_on_storage()) {
+    response.add_warnings(
+        "a plan only: moments on storage are simulated, and no executor of this version has them");
+  }
+}
+
+// The rates and the device of a profile that came with the request, or of a machine by its name.
+absl::Status ChooseMachine(const v1::PlanJobRequest& request, DeviceOffer& offer,
+                           std::optional<NamedProfile>& profile) {
+  if (!request.machine().empty() && !request.machine_profile_json().empty()) {
+    return FieldError("machine", request.machine(), "nothing beside machine_profile_json");
+  }
+  if (!request.machine_profile_json().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        MeasuredProfile measured,
+        ParseProfileJson(request.machine_profile_json(), "machine_profile_json"));
+    if (measured.profile.device_memory_bytes > 0) {
+      offer = OfferOf({.name = measured.profile.name,
+                       .card = measured.profile.card,
+                       .device_memory_bytes = measured.profile.device_memory_bytes});
+    }
+    profile = std::move(measured.profile);
+  } else if (!request.machine().empty()) {
+    PENSTOCK_ASSIGN_OR_RETURN(const MachineInfo info, FindMachine(request.machine()));
     offer = OfferOf(info);
   }
-  PENSTOCK_ASSIGN_OR_RETURN(ResolvedSpec resolved, ResolveJobSpec(spec, allowed_roots, offer));
-  resolved.config.device.planned_machine = machine;
-  PENSTOCK_ASSIGN_OR_RETURN(const MemoryPlanSummary plan, PlanTraining(resolved.config));
-  return PlannedJob{.spec = std::move(resolved.spec),
-                    .plan = ToProto(plan),
-                    .warnings = std::move(resolved.warnings)};
+  return absl::OkStatus();
+}
+
+// That of the device that the job may get, if it was measured; a stale one is a warning.
+absl::Status UseMeasuredProfile(const DeviceRegistry& devices, const ProfileStore& profiles,
+                                ResolvedSpec& resolved) {
+  const bool cpu = resolved.config.device.backend == ComputeBackend::kCpu;
+  const std::optional<v1::Device> device = devices.Find(cpu ? "cpu" : resolved.config.device.uuid);
+  if (!device) return absl::OkStatus();
+  ProfileStore::Found found = profiles.Find(*device);
+  if (!found.warning.empty()) resolved.warnings.push_back(std::move(found.warning));
+  if (found.json.empty()) return absl::OkStatus();
+  PENSTOCK_ASSIGN_OR_RETURN(MeasuredProfile measured,
+                            ParseProfileJson(found.json, profiles.PathOf(*device)));
+  resolved.config.device.profile = std::move(measured.profile);
+  return absl::OkStatus();
+}
+
+// Defaults and ranges, then files and memory.
+absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request,
+                                            const std::vector<std::string>& allowed_roots,
+                                            const DeviceRegistry& devices,
+                                            const ProfileStore& profiles) {
+  DeviceOffer offer{.devices = devices.List(), .missing_gpus = devices.missing_gpus()};
+  std::optional<NamedProfile> profile;
+  PENSTOCK_RETURN_IF_ERROR(ChooseMachine(request, offer, profile));
+  PENSTOCK_ASSIGN_OR_RETURN(ResolvedSpec resolved,
+                            ResolveJobSpec(request.spec(), allowed_roots, offer));
+  resolved.config.device.planned_machine = request.machine();
+  if (!profile && request.machine().empty()) {
+    PENSTOCK_RETURN_IF_ERROR(UseMeasuredProfile(devices, profiles, resolved));
+  } else {
+    resolved.config.device.profile = std::move(profile);
+  }
+  resolved.config.moments_on_storage = request.moments_on_storage();
+  PENSTOCK_ASSIGN_OR_RETURN(MemoryPlanSummary plan,
+                            PlanTraining(resolved.config, {.program = request.with_program(),
+                                                           .trace = request.with_trace()}));
+  v1::PlanJobResponse response;
+  *response.mutable_spec() = std::move(resolved.spec);
+  response.mutable_spec()->mutable_batch()->set_micro_batch_tokens(plan.micro_batch_tokens);
+  *response.mutable_plan() = ToProto(plan);
+  for (std::string& warning : resolved.warnings) response.add_warnings(std::move(warning));
+  AddPlanOnlyWarnings(request, response);
+  response.set_step_program(std::move(plan.step_program));
+  response.set_step_trace(std::move(plan.step_trace));
+  return response;
 }
 
 absl::StatusOr<v1::InspectDataResponse> InspectJobData(const v1::InspectDataRequest& request,
@@ -57,6 +125,11 @@ absl::StatusOr<v1::InspectDataResponse> InspectJobData(const v1::InspectDataRequ
   return response;
 }
 
+absl::StatusOr<v1::MachineProfile> ReadProfile(const std::string& json, const std::string& origin) {
+  PENSTOCK_ASSIGN_OR_RETURN(const MeasuredProfile measured, ParseProfileJson(json, origin));
+  return ToProto(measured);
+}
+
 std::shared_ptr<DeviceRegistry> MakeDevices() {
   DeviceRegistryOptions options;
   options.cpu = ToProto(DescribeCpu());
@@ -70,9 +143,10 @@ EngineHooks Hooks() {
   EngineHooks hooks;
   hooks.make_devices = MakeDevices;
   hooks.make_planner = [](const std::vector<std::string>& roots,
-                          std::shared_ptr<const DeviceRegistry> devices) -> SpecPlanner {
-    return [roots, devices](const v1::JobSpec& spec, const std::string& machine) {
-      return PlanJob(spec, machine, roots, *devices);
+                          std::shared_ptr<const DeviceRegistry> devices,
+                          std::shared_ptr<const ProfileStore> profiles) -> SpecPlanner {
+    return [roots, devices, profiles](const v1::PlanJobRequest& request) {
+      return PlanJob(request, roots, *devices, *profiles);
     };
   };
   hooks.make_inspector = [](const std::vector<std::string>& roots,
@@ -87,6 +161,10 @@ EngineHooks Hooks() {
       return CheckNewPath(field, path, roots);
     };
   };
+  hooks.profiles = {
+      .read = ReadProfile, .identity = [](const v1::Device& device) {
+        return MachineIdentity(device.kind() == v1::DEVICE_KIND_CPU ? "" : device.description());
+      }};
   hooks.capabilities = Capabilities();
   return hooks;
 }

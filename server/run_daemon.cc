@@ -93,7 +93,10 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.worker_binary = settings.worker_binary;
   options.devices = hooks.make_devices();
   options.capabilities = std::move(hooks.capabilities);
-  options.planner = hooks.make_planner(roots, options.devices);
+  options.profiles = std::make_shared<const ProfileStore>(config.state_directory() + "/profiles",
+                                                          std::move(hooks.profiles));
+  options.calibrate_at_start = config.calibrate_at_start();
+  options.planner = hooks.make_planner(roots, options.devices, options.profiles);
   options.inspector = hooks.make_inspector(roots, options.devices);
   options.output_checker = hooks.make_output_checker(roots);
   return options;

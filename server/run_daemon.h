@@ -8,6 +8,7 @@
 
 #include "server/devices/device_registry.h"
 #include "server/jobs/job_manager.h"
+#include "server/jobs/profile_store.h"
 
 namespace penstock::server {
 
@@ -16,12 +17,14 @@ struct EngineHooks {
   // Called once, when the process has blocked its signals: the registry has a thread.
   std::function<std::shared_ptr<DeviceRegistry>()> make_devices;
   std::function<SpecPlanner(const std::vector<std::string>& allowed_roots,
-                            std::shared_ptr<const DeviceRegistry> devices)>
+                            std::shared_ptr<const DeviceRegistry> devices,
+                            std::shared_ptr<const ProfileStore> profiles)>
       make_planner;
   std::function<DataInspector(const std::vector<std::string>& allowed_roots,
                               std::shared_ptr<const DeviceRegistry> devices)>
       make_inspector;
   std::function<OutputChecker(const std::vector<std::string>& allowed_roots)> make_output_checker;
+  ProfileHooks profiles;
   std::vector<std::string> capabilities;
 };
 

@@ -56,6 +56,8 @@ class JobFollower {
     } else if (event.has_checkpoint_failed()) {
       view_.Announce(absl::StrCat("checkpoint of step ", event.checkpoint_failed().step(),
                                   " not saved: ", event.checkpoint_failed().error().message()));
+    } else if (event.has_plan_missed()) {
+      view_.Announce(PlanMissedText(event.plan_missed()));
     } else if (event.has_device_changed()) {
       view_.Announce(DeviceText(event.device_changed().device()));
     } else if (event.has_metrics() && event.metrics().has_evaluation()) {

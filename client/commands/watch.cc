@@ -31,6 +31,8 @@ std::string EventText(const v1::WatchJobsResponse& event) {
     case v1::WatchJobsResponse::kCheckpointFailed:
       return absl::StrCat("checkpoint of step ", event.checkpoint_failed().step(),
                           " not saved: ", event.checkpoint_failed().error().message());
+    case v1::WatchJobsResponse::kPlanMissed:
+      return PlanMissedText(event.plan_missed());
     case v1::WatchJobsResponse::kDeviceChanged:
       return DeviceText(event.device_changed().device());
     default:

@@ -67,6 +67,8 @@ inline constexpr std::string_view kLockHeld = "LOCK_HELD";
 inline constexpr std::string_view kStoreCorrupt = "STORE_CORRUPT";
 inline constexpr std::string_view kConfigInvalid = "CONFIG_INVALID";
 inline constexpr std::string_view kServerUnreachable = "SERVER_UNREACHABLE";
+inline constexpr std::string_view kProfileInvalid = "PROFILE_INVALID";
+inline constexpr std::string_view kDeviceBusy = "DEVICE_BUSY";
 inline constexpr std::string_view kInternal = "INTERNAL";
 }  // namespace reason
 

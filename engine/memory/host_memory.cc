@@ -110,9 +110,11 @@ void Tighten(HostMemoryLimit& limit, const std::string& directory, const char* l
 
 }  // namespace
 
-HostMemoryLimit ReadHostMemoryLimit() {
+HostMemoryLimit ReadHostMemoryLimit() { return ReadHostMemoryLimit(MemoryLimitFiles{}); }
+
+HostMemoryLimit ReadHostMemoryLimit(const MemoryLimitFiles& files) {
   HostMemoryLimit limit{int64_t{1} << 60, "machine"};
-  std::ifstream meminfo("/proc/meminfo");
+  std::ifstream meminfo(files.meminfo);
   for (std::string line; std::getline(meminfo, line);) {
     if (!absl::StartsWith(line, "MemAvailable:")) continue;
     std::istringstream words(line.substr(13));
@@ -120,13 +122,13 @@ HostMemoryLimit ReadHostMemoryLimit() {
     if (words >> kib) limit.usable_bytes = kib * 1024;
   }
   // A limit may sit at any level above our own group, so walk up to the root.
-  std::ifstream groups("/proc/self/cgroup");
+  std::ifstream groups(files.groups);
   for (std::string line; std::getline(groups, line);) {
     const std::vector<std::string> parts = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (parts.size() != 3) continue;
     const bool v2 = parts[0] == "0" && parts[1].empty();
     if (!v2 && !absl::StrContains(absl::StrCat(",", parts[1], ","), ",memory,")) continue;
-    const std::string root = v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const std::string root = v2 ? files.cgroup_root : files.cgroup_root + "/memory";
     for (std::string path = parts[2];;) {
       Tighten(limit, root + path, v2 ? "memory.max" : "memory.limit_in_bytes",
               v2 ? "memory.current" : "memory.usage_in_bytes");

@@ -52,4 +52,12 @@ struct HostMemoryLimit {
 };
 HostMemoryLimit ReadHostMemoryLimit();
 
+// Where that is read.
+struct MemoryLimitFiles {
+  std::string meminfo = "/proc/meminfo";
+  std::string groups = "/proc/self/cgroup";
+  std::string cgroup_root = "/sys/fs/cgroup";  // of v2; v1 has its memory groups in "memory" there
+};
+HostMemoryLimit ReadHostMemoryLimit(const MemoryLimitFiles& files);
+
 }  // namespace penstock

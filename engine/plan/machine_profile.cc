@@ -1,8 +1,8 @@
 #include "engine/plan/machine_profile.h"
 
 #include <algorithm>
-#include <array>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
@@ -23,6 +23,8 @@ constexpr MachineProfile kH100 = {.matmul_flops = 750e12,
                                   .copy_in_bytes = 38e9,
                                   .copy_out_bytes = 54e9,
                                   .adamw_parameters = 4.4e9,
+                                  .storage_read_bytes = 1.5e9,
+                                  .storage_write_bytes = 1.1e9,
                                   .op_seconds = 20e-6};
 
 // The H100's own datasheet: dense bf16, HBM3, PCIe 5 x16 one way.
@@ -49,37 +51,50 @@ constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
           .copy_in_bytes = kH100.copy_in_bytes * link,
           .copy_out_bytes = kH100.copy_out_bytes * link,
           .adamw_parameters = sheet.host_memory / kAdamwHostBytes,
+          .storage_read_bytes = 6e9,
+          .storage_write_bytes = 4e9,
           .op_seconds = kH100.op_seconds};
 }
 
-// Host memory: what the measured host gives where the card says nothing of the host, LPDDR5X at
-// 80% of its 512 GB/s beside Grace, two channels of DDR5 under a card for desktops.
-constexpr NamedProfile OfDatasheet(std::string_view name, std::string_view card, int64_t gib,
-                                   int64_t host_gib, const Datasheet& sheet) {
+// Power: the card's limit while it computes, an idle card's draw, and for the host an estimate.
+// Storage: one NVMe drive. Host memory: what the measured host gives where the card says nothing of
+// the host, LPDDR5X at 80% of its 512 GB/s beside Grace, two channels of DDR5 under a card for
+// desktops.
+NamedProfile OfDatasheet(const char* name, const char* card, int64_t gib, int64_t host_gib,
+                         const Datasheet& sheet, const PowerDraw& power) {
   return {.name = name,
           .card = card,
           .source = ProfileSource::kDatasheet,
           .device_memory_bytes = gib * kGib,
           .host_memory_bytes = host_gib * kGib,
           .datasheet_flops = sheet.flops,
-          .rates = FromDatasheet(sheet)};
+          .rates = FromDatasheet(sheet),
+          .power = power};
 }
 
-constexpr std::array kProfiles = {
-    NamedProfile{.name = "h100-80gb-pcie5",
-                 .card = "H100 80GB",
-                 .source = ProfileSource::kMeasured,
-                 .device_memory_bytes = 80 * kGib,
-                 .host_memory_bytes = 128 * kGib,
-                 .datasheet_flops = kH100Flops,
-                 .rates = kH100},
-    OfDatasheet("h200-141gb-pcie5", "H200", 140, 256, {989e12, 4.8e12, 64e9, 138e9}),
-    OfDatasheet("h200-1.5tb", "H200", 140, 1500, {989e12, 4.8e12, 64e9, 138e9}),
-    OfDatasheet("gh200-96gb", "GH200", 95, 480, {989e12, 4.0e12, 450e9, 410e9}),
-    OfDatasheet("a100-80gb-pcie4", "A100", 80, 256, {312e12, 1.94e12, 32e9, 138e9}),
-    OfDatasheet("rtx4090-24gb-pcie4", "RTX 4090", 24, 128, {165e12, 1.01e12, 32e9, 70e9}),
-    OfDatasheet("rtx5090-32gb-pcie5", "RTX 5090", 32, 128, {210e12, 1.79e12, 64e9, 75e9}),
-};
+const std::vector<NamedProfile>& Profiles() {
+  static const auto& profiles = *new std::vector<NamedProfile>{
+      NamedProfile{.name = "h100-80gb-pcie5",
+                   .card = "H100 80GB",
+                   .source = ProfileSource::kMeasured,
+                   .device_memory_bytes = 80 * kGib,
+                   .host_memory_bytes = 128 * kGib,
+                   .datasheet_flops = kH100Flops,
+                   .rates = kH100,
+                   .power = {700, 75, 250}},
+      OfDatasheet("h200-141gb-pcie5", "H200", 140, 256, {989e12, 4.8e12, 64e9, 138e9},
+                  {700, 75, 300}),
+      OfDatasheet("h200-1.5tb", "H200", 140, 1500, {989e12, 4.8e12, 64e9, 138e9}, {700, 75, 400}),
+      OfDatasheet("gh200-96gb", "GH200", 95, 480, {989e12, 4.0e12, 450e9, 410e9}, {700, 75, 300}),
+      OfDatasheet("a100-80gb-pcie4", "A100", 80, 256, {312e12, 1.94e12, 32e9, 138e9},
+                  {300, 50, 250}),
+      OfDatasheet("rtx4090-24gb-pcie4", "RTX 4090", 24, 128, {165e12, 1.01e12, 32e9, 70e9},
+                  {450, 25, 150}),
+      OfDatasheet("rtx5090-32gb-pcie5", "RTX 5090", 32, 128, {210e12, 1.79e12, 64e9, 75e9},
+                  {575, 30, 150}),
+  };
+  return profiles;
+}
 
 }  // namespace
 
@@ -91,17 +106,19 @@ const char* ProfileSourceName(ProfileSource source) {
       return "from datasheets";
     case ProfileSource::kEstimate:
       return "estimate";
+    case ProfileSource::kCalibrated:
+      return "measured here";
   }
   return "?";
 }
 
-std::span<const NamedProfile> MachineProfiles() { return kProfiles; }
+std::span<const NamedProfile> MachineProfiles() { return Profiles(); }
 
 absl::StatusOr<NamedProfile> FindMachineProfile(std::string_view name) {
   std::string names;
-  for (const NamedProfile& profile : kProfiles) {
+  for (const NamedProfile& profile : Profiles()) {
     if (profile.name == name) return profile;
-    absl::StrAppend(&names, names.empty() ? "" : ", ", std::string(profile.name));
+    absl::StrAppend(&names, names.empty() ? "" : ", ", profile.name);
   }
   return Error(absl::StatusCode::kNotFound, reason::kSpecInvalid,
                absl::StrCat("no machine profile '", std::string(name), "'; there are ", names));
@@ -110,12 +127,12 @@ absl::StatusOr<NamedProfile> FindMachineProfile(std::string_view name) {
 NamedProfile ProfileOfCard(std::string_view card) {
   // "GH200" holds "H200": the longest match is the card's.
   const NamedProfile* found = nullptr;
-  for (const NamedProfile& profile : kProfiles) {
+  for (const NamedProfile& profile : Profiles()) {
     if (card.find(profile.card) == std::string_view::npos) continue;
     if (found == nullptr || profile.card.size() > found->card.size()) found = &profile;
   }
   if (found != nullptr) return *found;
-  NamedProfile unknown = kProfiles.front();
+  NamedProfile unknown = Profiles().front();
   unknown.source = ProfileSource::kEstimate;
   unknown.datasheet_flops = 0;
   return unknown;
@@ -139,7 +156,10 @@ NamedProfile CpuProfile(int threads) {
                     .copy_in_bytes = 4e9 * count,
                     .copy_out_bytes = 4e9 * count,
                     .adamw_parameters = 0.2e9 * count,
-                    .op_seconds = 20e-6}};
+                    .storage_read_bytes = 1e9,
+                    .storage_write_bytes = 0.5e9,
+                    .op_seconds = 20e-6},
+          .power = {.host = 40 + 8 * count}};
 }
 
 }  // namespace penstock

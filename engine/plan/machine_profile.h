@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,8 @@ struct MachineProfile {
   double copy_in_bytes = 0;                  // host to device
   double copy_out_bytes = 0;                 // device to host
   double adamw_parameters = 0;               // the host's optimizer, while copies run
+  double storage_read_bytes = 0;             // one stream, past the page cache
+  double storage_write_bytes = 0;            // likewise
   double op_seconds = 0;                     // what an op costs beside its work
 };                                           // all per second, but the last
 
@@ -32,20 +35,36 @@ inline constexpr double kAdamwHostBytes = 26;
 inline constexpr double kPageableCopyInShare = 0.09, kPageableCopyOutShare = 0.12;
 
 enum class ProfileSource : uint8_t {
-  kMeasured,   // fitted to timelines of steps on such a machine
-  kDatasheet,  // a datasheet's peaks times the shares of its own that the measured machine reaches
-  kEstimate,   // a rule of thumb
+  kMeasured,    // fitted to timelines of steps on such a machine
+  kDatasheet,   // a datasheet's peaks times the shares of its own that the measured machine reaches
+  kEstimate,    // a rule of thumb
+  kCalibrated,  // measured on this machine by itself
 };
 const char* ProfileSourceName(ProfileSource source);
 
+// What a machine draws, in watts: for an estimate of a run's energy.
+struct PowerDraw {
+  double device_busy = 0;  // the card while it computes
+  double device_idle = 0;  // while it waits
+  double host = 0;         // CPUs, memory and the rest of the machine's share, all the time
+};
+
 struct NamedProfile {
-  std::string_view name;  // "h100-80gb-pcie5"
-  std::string_view card;  // part of what the driver calls the card
+  std::string name;  // "h100-80gb-pcie5"
+  std::string card;  // part of what the driver calls the card
   ProfileSource source = ProfileSource::kMeasured;
   int64_t device_memory_bytes = 0;  // of the card; 0: it is the host's
   int64_t host_memory_bytes = 0;    // that such a machine has for jobs, where nobody says otherwise
   double datasheet_flops = 0;       // of the card: dense bf16; 0: not known
   MachineProfile rates;
+  PowerDraw power;
+};
+
+// A profile with what it was measured on: rates hold for the same card, driver, CPU and memory.
+struct MeasuredProfile {
+  NamedProfile profile;
+  std::string identity;
+  double measuring_seconds = 0;
 };
 
 // All machines with a GPU, the measured one first.

@@ -83,17 +83,17 @@ class Costs {
   double operator()(const ClipScale&) const { return 0; }
   double operator()(const DecideUnclipped&) const { return 0; }
   double operator()(const UpdateHost& op) const {
-    return Size(op.block) / machine_.adamw_parameters;
+    return Size(op.block) * AdamwShare() / machine_.adamw_parameters;
   }
   // Planes and moments read and written, gradients read.
   double operator()(const UpdateDevice& op) const {
-    return Bytes(Size(op.block) * (24 + GradientBytes()));
+    return Bytes(Size(op.block) * (2 * (4 + Moments()) + GradientBytes()));
   }
   double operator()(const FetchState& op) const {
-    return Size(op.block) * 12 / machine_.copy_in_bytes;
+    return Size(op.block) * (4 + Moments()) / machine_.copy_in_bytes;
   }
   double operator()(const StoreState& op) const {
-    return Size(op.block) * 12 / machine_.copy_out_bytes;
+    return Size(op.block) * (4 + Moments()) / machine_.copy_out_bytes;
   }
 
  private:
@@ -101,6 +101,13 @@ class Costs {
   double Size(BlockId block) const {
     return static_cast<double>(layout_.blocks[Index(block)].size);
   }
+  // Of both moments, a parameter.
+  double Moments() const {
+    constexpr int64_t kMany = 1 << 20;
+    return static_cast<double>(MomentBytes(input_.moment_type, kMany)) / kMany;
+  }
+  // AdamW on the host is bound by its memory: what smaller moments leave of the bytes.
+  double AdamwShare() const { return 1 - 2 * (8 - Moments()) / kAdamwHostBytes; }
   double GradientBytes() const {
     return static_cast<double>(GradientBytesPerElement(program_.gradient_type));
   }

@@ -21,6 +21,7 @@ struct CostInput {
   double mean_document_tokens = 0;
   int64_t head_chunk_rows = 0;
   int64_t element_bytes = 2;
+  MomentType moment_type = MomentType::kFloat32;
   // How many micro-batches of the step each of the program stands for: a search makes a few do
   // for many.
   double micro_batches_per_op = 1;

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "engine/plan/moment_type.h"
+
 namespace penstock {
 
 // What a layer's backward pass finds saved; it computes the rest again. All levels give the
@@ -78,6 +80,7 @@ struct Policy {
   // Rows of an MLP's intermediate tensors that exist at one time where they are not saved; 0: all.
   int64_t mlp_chunk_rows = 0;
   GradientType gradient_type = GradientType::kFloat32;
+  MomentType moment_type = MomentType::kFloat32;  // executors have no other
   UpdateTime update_time = UpdateTime::kEndOfStep;
   std::vector<BlockPlacement> placements = {};  // by block; empty: everything streams
 

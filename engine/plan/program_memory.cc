@@ -92,7 +92,9 @@ void ProgramMemory::AllocateHeld() {
     }
     if (placement.state) {
       blocks_[block].state = Allocate(absl::StrCat("state_", Name(block)), BufferClass::kState,
-                                      MakeDeviceStateLayout(size).bytes);
+                                      policy_.moment_type == MomentType::kFloat32
+                                          ? MakeDeviceStateLayout(size).bytes
+                                          : 2 * size + MomentBytes(policy_.moment_type, size));
     }
   }
 }

@@ -105,6 +105,7 @@ class Search {
 
   absl::StatusOr<SearchResult> Run() {
     for (const Kind& kind : Kinds()) PENSTOCK_RETURN_IF_ERROR(Try(kind));
+    if (outcomes_.empty()) return NoSuchRounds();
     if (!best_.has_value()) return NoneFits();
     AddRunnersUp();
     PENSTOCK_ASSIGN_OR_RETURN(const Score score, ScoreOf(best_->policy, input_.machine));
@@ -157,6 +158,7 @@ class Search {
   static void Note(Outcome& outcome, Verdict verdict, const Point& point, double seconds);
   void Offer(const Kind& kind, const Point& point, const Bytes& bytes, const Score& score);
   absl::Status NoneFits() const;
+  absl::Status NoSuchRounds() const;
   void AddRunnersUp();
   std::string Why(const Outcome& outcome) const;
 
@@ -217,6 +219,11 @@ std::vector<Kind> Search::OrdersAndRounds() const {
     }
   }
   add(Order::kOneRound, 0);
+  if (!input_.kept_rounds.has_value()) return kinds;
+  std::erase_if(kinds, [&](const Kind& kind) {
+    return kind.micro_batches_per_round != input_.kept_rounds->micro_batches_per_round ||
+           kind.first_round != input_.kept_rounds->micro_batches_in_first_round;
+  });
   return kinds;
 }
 
@@ -362,6 +369,7 @@ absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batc
                                    .mean_document_tokens = input_.mean_document_tokens,
                                    .head_chunk_rows = policy.head_chunk_rows,
                                    .element_bytes = input_.shape.element_bytes,
+                                   .moment_type = policy.moment_type,
                                    .micro_batches_per_op = repeats},
                                   machine));
   return Score{simulation.seconds, simulation.busy_seconds, simulation.exposed_seconds};
@@ -492,6 +500,16 @@ absl::Status Search::NoneFits() const {
                {{"needed_bytes", absl::StrCat(least->bytes.device)},
                 {"usable_bytes", absl::StrCat(input_.device_bytes)},
                 {"limit_source", "device memory"}});
+}
+
+absl::Status Search::NoSuchRounds() const {
+  return Error(
+      absl::StatusCode::kResourceExhausted, reason::kDeviceMemoryInsufficient,
+      absl::StrCat("no policy here has the rounds of ", input_.kept_rounds->micro_batches_per_round,
+                   " micro-batches that are to be kept"),
+      {{"needed_bytes", "0"},
+       {"usable_bytes", absl::StrCat(input_.device_bytes)},
+       {"limit_source", "device memory"}});
 }
 
 // Of each order of visits the best that was not chosen.

@@ -21,6 +21,7 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,7 @@
 #include "engine/model/layout.h"
 #include "engine/plan/machine_profile.h"
 #include "engine/plan/policy.h"
+#include "engine/plan/rounding_choice.h"
 #include "engine/plan/step_program.h"
 #include "engine/plan/train_program.h"
 
@@ -48,6 +50,8 @@ struct SearchInput {
   // whether updates go with backward; otherwise the search says when they run.
   Policy base;
   int64_t host_sums_bytes = 0;  // what the host store takes for sums that wait between rounds
+  // Only policies with these rounds: where rounds change rounding and a run goes on.
+  std::optional<RoundingChoice> kept_rounds = {};
   SaveLevel save_at_most = SaveLevel::kAll;
   SearchSpace space = SearchSpace::kEverything;
   double mean_document_tokens = 0;

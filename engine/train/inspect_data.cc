@@ -63,16 +63,18 @@ absl::StatusOr<DataInspection> InspectData(const TrainConfig& config,
   PENSTOCK_ASSIGN_OR_RETURN(const JobData data,
                             OpenJobData(config, model, *encoding, threads, options.progress));
   const int64_t sequence = config.batch.sequence_length;
+  // Where the planner is to choose: how rows are cut into micro-batches changes no row.
+  const int64_t micro_batch =
+      config.batch.micro_batch_tokens > 0 ? config.batch.micro_batch_tokens : sequence;
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::unique_ptr<BatchStream> stream,
-      BatchStream::Create(
-          {.dataset = data.train,
-           .sequence_length = sequence,
-           .rows_per_micro_batch = config.batch.micro_batch_tokens / sequence,
-           .micro_batches_per_step = config.batch.tokens_per_step / config.batch.micro_batch_tokens,
-           .packing = config.data.packing,
-           .order = RowOrder::kShuffled,
-           .seed = config.seed}));
+      BatchStream::Create({.dataset = data.train,
+                           .sequence_length = sequence,
+                           .rows_per_micro_batch = micro_batch / sequence,
+                           .micro_batches_per_step = config.batch.tokens_per_step / micro_batch,
+                           .packing = config.data.packing,
+                           .order = RowOrder::kShuffled,
+                           .seed = config.seed}));
   DataInspection inspection = {.report = MakeDataReport(*stream),
                                .notes = encoding->notes(),
                                .lengths = LengthsOf(*data.train),

@@ -75,6 +75,14 @@ absl::StatusOr<std::optional<CheckpointInfo>> JobCheckpoints::LoadNewest(
   return loaded;
 }
 
+std::optional<RunFacts> JobCheckpoints::NewestFacts() const {
+  for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+    const auto opened = OpenCheckpoint(PathOf(*step), Verification::kSizes);
+    if (opened.ok()) return (*opened)->info().facts;
+  }
+  return std::nullopt;
+}
+
 absl::StatusOr<CheckpointInfo> JobCheckpoints::Load(int64_t step, const RunFacts& facts,
                                                     HostStore& store, ThreadPool& pool,
                                                     ProgressFunction progress) const {

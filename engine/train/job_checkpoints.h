@@ -43,6 +43,9 @@ class JobCheckpoints {
                                                            ThreadPool& pool,
                                                            ProgressFunction progress);
 
+  // Of the newest checkpoint whose manifest can be read; none if there is none.
+  std::optional<RunFacts> NewestFacts() const;
+
   bool any() const { return !steps_.empty(); }
   bool Has(int64_t step) const { return steps_.contains(step); }
   std::string PathOf(int64_t step) const;

@@ -29,6 +29,7 @@ Policy FixedChoices(const PolicyChoiceArgs& args) {
               std::clamp(limits.logits_bytes / row_bytes, limits.min_rows, limits.max_rows),
           .mlp_chunk_rows = chunks ? kMlpChunkRows : 0,
           .gradient_type = cuda ? GradientType::kBfloat16 : GradientType::kFloat32,
+          .moment_type = args.config.moment_type,
           .update_time = args.config.optimizer.update_with_backward ? UpdateTime::kWithBackward
                                                                     : UpdateTime::kEndOfStep};
 }
@@ -36,19 +37,45 @@ Policy FixedChoices(const PolicyChoiceArgs& args) {
 }  // namespace
 
 NamedProfile ProfileOf(const TrainConfig& config, int threads) {
-  if (!OnCuda(config)) return CpuProfile(threads);
-  const absl::StatusOr<NamedProfile> planned = FindMachineProfile(config.device.planned_machine);
-  NamedProfile profile = planned.ok() ? *planned : ProfileOfCard(config.device.card);
-  if (config.device.page_lock == PageLock::kOff) {
-    profile.rates.copy_in_bytes *= kPageableCopyInShare;
-    profile.rates.copy_out_bytes *= kPageableCopyOutShare;
+  NamedProfile profile;
+  // A CPU is measured with all its threads.
+  const bool applies = OnCuda(config) || config.compute_threads == 0;
+  if (config.device.profile.has_value() && applies) {
+    profile = *config.device.profile;
+  } else if (!OnCuda(config)) {
+    profile = CpuProfile(threads);
+  } else {
+    const absl::StatusOr<NamedProfile> planned = FindMachineProfile(config.device.planned_machine);
+    profile = planned.ok() ? *planned : ProfileOfCard(config.device.card);
+  }
+  MachineProfile& rates = profile.rates;
+  if (config.moments_on_storage) {
+    // They are read and written once a step, by one stream each way, one after the other.
+    constexpr int64_t kMany = 1 << 20;
+    const double bytes = static_cast<double>(MomentBytes(config.moment_type, kMany)) / kMany;
+    const double storage =
+        1 / (bytes / rates.storage_read_bytes + bytes / rates.storage_write_bytes);
+    rates.adamw_parameters = std::min(rates.adamw_parameters, storage);
+  }
+  if (OnCuda(config) && config.device.page_lock == PageLock::kOff) {
+    rates.copy_in_bytes *= kPageableCopyInShare;
+    rates.copy_out_bytes *= kPageableCopyOutShare;
   }
   return profile;
 }
 
 absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
   const bool cuda = OnCuda(args.config);
-  const Policy base = FixedChoices(args);
+  Policy base = FixedChoices(args);
+  std::optional<RoundingChoice> kept = args.config.kept_rounding;
+  // Of another backend nothing can be kept.
+  if (kept.has_value() && kept->gradient_type != base.gradient_type) kept.reset();
+  if (kept.has_value()) {
+    base.head_chunk_rows = kept->head_chunk_rows;
+    base.mlp_chunk_rows = kept->mlp_chunk_rows;
+  }
+  // Rounds change rounding where a tied head adds to the embedding's gradient.
+  if (!args.spec.tied()) kept.reset();
   const auto store_bytes = [&](GradientPlane plane) {
     return HostStore::BytesNeeded(args.layout, OptimizerState::kFloat32, plane);
   };
@@ -61,6 +88,7 @@ absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
                               ? 0
                               : store_bytes(GradientPlane::kBfloat16OverSums) -
                                     store_bytes(GradientPlane::kBfloat16),
+       .kept_rounds = kept,
        .save_at_most = args.config.batch.save_level,
        .space = cuda ? SearchSpace::kEverything : SearchSpace::kSavingOnly,
        // How long documents are is not known before the data is read: rows are full of one.

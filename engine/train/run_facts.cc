@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
@@ -112,13 +113,26 @@ Facts Identity(const TrainConfig& config, const ModelInput& model, const Dataset
   return facts;
 }
 
-Facts Rounding(const TrainConfig& config, const TrainingPlan& plan) {
+// Of the planner's facts, those that a run which goes on keeps.
+constexpr char kHeadChunk[] = "plan.head_chunk_rows", kMlpChunk[] = "plan.mlp_chunk_rows",
+               kGradients[] = "plan.gradient_bytes", kRound[] = "plan.micro_batches_per_round",
+               kFirstRound[] = "plan.micro_batches_in_first_round";
+
+Facts Rounding(const TrainConfig& config, const ModelSpec& spec, const TrainingPlan& plan) {
   const bool cuda = config.device.backend == ComputeBackend::kCuda;
-  return {{"device", cuda ? config.device.card : "cpu"},
-          {"batch.micro_batch_tokens", absl::StrCat(config.batch.micro_batch_tokens)},
-          {"plan", plan.memory.rounding},
-          {"cpu instruction set", IsaText(BestCpuIsa())},
-          {"code version", Version()}};
+  const RoundingChoice rounding = RoundingOf(plan.policy);
+  Facts facts = {{kHeadChunk, absl::StrCat(rounding.head_chunk_rows)},
+                 {kMlpChunk, absl::StrCat(rounding.mlp_chunk_rows)},
+                 {kGradients, absl::StrCat(GradientBytesPerElement(rounding.gradient_type))},
+                 {"device", cuda ? config.device.card : "cpu"},
+                 {"batch.micro_batch_tokens", absl::StrCat(config.batch.micro_batch_tokens)},
+                 {"plan", plan.memory.rounding},
+                 {"cpu instruction set", IsaText(BestCpuIsa())},
+                 {"code version", Version()}};
+  if (!spec.tied()) return facts;
+  facts[kRound] = absl::StrCat(rounding.micro_batches_per_round);
+  facts[kFirstRound] = absl::StrCat(rounding.micro_batches_in_first_round);
+  return facts;
 }
 
 // Calls difference(name, saved, current) for each name with two values.
@@ -150,7 +164,28 @@ std::vector<std::string> Changes(const Facts& saved, const Facts& current) {
 
 RunFacts MakeRunFacts(const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan,
                       const Dataset& train) {
-  return {.identity = Identity(config, model, train), .rounding = Rounding(config, plan)};
+  return {.identity = Identity(config, model, train),
+          .rounding = Rounding(config, model.spec, plan)};
+}
+
+std::optional<RoundingChoice> SavedRounding(const RunFacts& saved) {
+  bool whole = saved.rounding.contains(kHeadChunk);
+  const auto number = [&](const char* name, int64_t low, int64_t high) {
+    const auto found = saved.rounding.find(name);
+    if (found == saved.rounding.end()) return low;  // an untied model has no rounds here
+    int64_t value = low;
+    whole &= absl::SimpleAtoi(found->second, &value) && value >= low && value <= high;
+    return value;
+  };
+  constexpr int64_t kMostRows = int64_t{1} << 30;
+  RoundingChoice rounding;
+  rounding.head_chunk_rows = number(kHeadChunk, 1, kMostRows);
+  rounding.mlp_chunk_rows = number(kMlpChunk, 0, kMostRows);
+  rounding.gradient_type =
+      number(kGradients, 2, 4) == 2 ? GradientType::kBfloat16 : GradientType::kFloat32;
+  rounding.micro_batches_per_round = static_cast<int32_t>(number(kRound, 0, kMostRows));
+  rounding.micro_batches_in_first_round = static_cast<int32_t>(number(kFirstRound, 0, kMostRows));
+  return whole ? std::optional(rounding) : std::nullopt;
 }
 
 absl::Status CheckSameRun(const RunFacts& saved, const RunFacts& current, const std::string& path) {

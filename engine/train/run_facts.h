@@ -1,6 +1,7 @@
 // What decides the bits of a run, as text: kept in each checkpoint, compared before one is used.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,9 @@ namespace penstock {
 // caches be built again. Reads all of it.
 RunFacts MakeRunFacts(const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan,
                       const Dataset& train);
+
+// What the run that wrote them must keep to round as before; nothing if it does not say.
+std::optional<RoundingChoice> SavedRounding(const RunFacts& saved);
 
 // FailedPrecondition / CHECKPOINT_MISMATCH naming the first fact in which the checkpoint at `path`
 // is of another run, with both values.

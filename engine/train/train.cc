@@ -27,6 +27,7 @@
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/job_encoding.h"
 #include "engine/train/loss_watch.h"
+#include "engine/train/plan_watch.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
 #include "engine/train/run_saves.h"
@@ -86,8 +87,8 @@ class TrainRun {
       for (const std::string& note : model_.directory->notes()) observer_.OnLog(note);
     }
     PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config_));
-    PENSTOCK_ASSIGN_OR_RETURN(
-        plan_, MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_)));
+    PENSTOCK_RETURN_IF_ERROR(OpenCheckpoints());
+    PENSTOCK_RETURN_IF_ERROR(MakePlan(data_bytes));
     if (change_plan_) change_plan_(model_, plan_);
     observer_.OnLog(absl::StrFormat(
         "model %s: %d parameters in %d layers; %d micro-batches of %d tokens a step, %s; %d "
@@ -96,6 +97,39 @@ class TrainRun {
         plan_.micro_batches, config_.batch.micro_batch_tokens, plan_.memory.policy, plan_.threads,
         FormatBytes(plan_.memory.host_peak_bytes), FormatBytes(plan_.memory.device_bytes),
         plan_.memory.prediction.step_seconds, plan_.memory.prediction.machine));
+    return absl::OkStatus();
+  }
+
+  absl::Status OpenCheckpoints() {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        JobCheckpoints checkpoints,
+        JobCheckpoints::Open(
+            config_.checkpoint_directory,
+            {.keep_last = config_.checkpoints.keep_last,
+             .keep_every_steps = config_.checkpoints.keep_every_steps},
+            {.log = [this](const std::string& line) { observer_.OnLog(line); },
+             .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }}));
+    checkpoints_.emplace(std::move(checkpoints));
+    return absl::OkStatus();
+  }
+
+  // A run that goes on keeps what changes rounding, on whatever machine and inside whatever limits
+  // it goes on; the rest is planned anew.
+  absl::Status MakePlan(int64_t data_bytes) {
+    if (const std::optional<RunFacts> facts = checkpoints_->NewestFacts()) {
+      config_.kept_rounding = SavedRounding(*facts);
+    }
+    absl::StatusOr<TrainingPlan> plan =
+        MakeTrainingPlan(config_, model_, data_bytes, UsableHostMemory(config_));
+    if (!plan.ok() && config_.kept_rounding.has_value()) {
+      return Error(plan.status().code(), ReasonOf(plan.status()),
+                   absl::StrCat(std::string(plan.status().message()),
+                                " (a run that goes on keeps its micro-batches, chunks and, with a "
+                                "tied head, rounds, so that it rounds as before; penstock fork "
+                                "makes a job of its checkpoint that is planned anew)"),
+                   MetadataOf(plan.status()));
+    }
+    PENSTOCK_ASSIGN_OR_RETURN(plan_, std::move(plan));
     return absl::OkStatus();
   }
 
@@ -142,15 +176,6 @@ class TrainRun {
   absl::Status FillStore() {
     observer_.OnPhase(Phase::kImport, 0);
     facts_ = MakeRunFacts(config_, model_, plan_, *data_.train);
-    PENSTOCK_ASSIGN_OR_RETURN(
-        JobCheckpoints checkpoints,
-        JobCheckpoints::Open(
-            config_.checkpoint_directory,
-            {.keep_last = config_.checkpoints.keep_last,
-             .keep_every_steps = config_.checkpoints.keep_every_steps},
-            {.log = [this](const std::string& line) { observer_.OnLog(line); },
-             .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }}));
-    checkpoints_.emplace(std::move(checkpoints));
     PENSTOCK_RETURN_IF_ERROR(CreateStore());
     const bool may_resume = checkpoints_->any();
     {
@@ -272,22 +297,16 @@ class TrainRun {
     return absl::OkStatus();
   }
 
-  // Says once, after the first steps, by how much steps miss what was predicted for them.
   void ComparePrediction(StepRecord& record) {
-    constexpr int64_t kWarmUpSteps = 2, kCompared = 8;
-    constexpr double kDrift = 0.1;
+    host_peak_bytes_ = std::max(host_peak_bytes_, ResidentBytes());
+    record.host_peak_bytes = host_peak_bytes_;
+    record.planned_host_peak_bytes = plan_.memory.host_peak_bytes;
     if (!trainer_->IsFullStep(record.step - 1)) return;
     record.predicted_step_seconds = plan_.memory.prediction.step_seconds;
-    if (record.step - first_step_ <= kWarmUpSteps || compared_steps_ == kCompared) return;
-    compared_seconds_ += record.step_seconds - record.checkpoint_wait_seconds;
-    if (++compared_steps_ < kCompared) return;
-    const double mean = compared_seconds_ / static_cast<double>(kCompared);
-    const double drift = mean / record.predicted_step_seconds - 1;
-    if (std::abs(drift) <= kDrift) return;
-    observer_.OnLog(absl::StrFormat(
-        "steps take %.4g s, %.0f%% %s than the %.4g s predicted from the machine profile %s", mean,
-        100 * std::abs(drift), drift > 0 ? "more" : "less", record.predicted_step_seconds,
-        plan_.memory.prediction.machine));
+    std::optional<PlanMissRecord> miss = plan_watch_.Add(record);
+    if (!miss.has_value()) return;
+    miss->machine = plan_.memory.prediction.machine;
+    observer_.OnPlanMissed(*miss);
   }
 
   void JudgeLoss(StepRecord& record) {
@@ -432,9 +451,9 @@ class TrainRun {
   int64_t tokens_done_ = 0;
   int64_t nonfinite_streak_ = 0;
   bool evaluation_due_ = false;  // one after steps_done_ was begun and stopped
-  int64_t compared_steps_ = 0;   // with their prediction
-  double compared_seconds_ = 0;
   LossWatch loss_watch_;
+  PlanWatch plan_watch_;
+  int64_t host_peak_bytes_ = 0;  // of all this process has been seen with
   double loss_ = 0;
   RunFacts facts_;
   CheckpointInfo last_, before_last_;  // where the run stood before this step, and before the last

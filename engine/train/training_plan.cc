@@ -8,7 +8,6 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "engine/data/batch.h"
@@ -62,13 +61,19 @@ class MemorySummary {
  public:
   explicit MemorySummary(int64_t parameters) { summary_.parameters = parameters; }
 
-  void AddPhase(Phase phase, std::vector<MemoryPlanSummary::Entry> entries) {
+  void AddPhase(Phase phase, std::string name, int64_t device_bytes,
+                std::vector<MemoryPlanSummary::Entry> entries) {
     int64_t bytes = 0;
     for (const auto& entry : entries) bytes += entry.bytes;
-    summary_.phase_bytes.emplace_back(phase, bytes);
-    if (bytes <= summary_.host_peak_bytes) return;
-    summary_.host_peak_bytes = bytes;
-    summary_.classes = std::move(entries);
+    if (bytes > summary_.host_peak_bytes) {
+      summary_.host_peak_bytes = bytes;
+      summary_.classes = entries;
+    }
+    summary_.phases.push_back({.phase = phase,
+                               .name = std::move(name),
+                               .host_bytes = bytes,
+                               .device_bytes = device_bytes,
+                               .classes = std::move(entries)});
   }
   MemoryPlanSummary Take() { return std::move(summary_); }
 
@@ -89,6 +94,15 @@ std::vector<MemoryPlanSummary::Entry> ArenaEntries(const StepProgram& program,
   return entries;
 }
 
+// What of the moments, which take so much in fp32, lies in host memory.
+int64_t MomentHostBytes(const TrainConfig& config, const ModelLayout& layout, int64_t float_bytes) {
+  if (config.moment_type == MomentType::kFloat32 && !config.moments_on_storage) return float_bytes;
+  // From storage they come a block at a time: one is updated, one arrives, one leaves.
+  constexpr int64_t kPassing = 3;
+  if (!config.moments_on_storage) return MomentBytes(config.moment_type, layout.parameter_count);
+  return MomentBytes(config.moment_type, kPassing * layout.max_decoder_block_size);
+}
+
 MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
                             const TrainingPlan& plan, const StepProgram& program,
                             int64_t data_bytes) {
@@ -104,11 +118,12 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
   const int64_t weights = store_bytes(OptimizerState::kNone, GradientPlane::kNone);
   const int64_t with_state = store_bytes(OptimizerState::kFloat32, GradientPlane::kNone);
   const int64_t whole = store_bytes(OptimizerState::kFloat32, GradientPlaneOf(model.spec, plan));
+  const int64_t moments = MomentHostBytes(config, model.layout, with_state - weights);
   const bool cuda = OnCuda(config);
   std::vector<MemoryPlanSummary::Entry> store = {
       {"process and side files", kProcessBytes + (cuda ? kCudaProcessBytes : 0) + side_file_bytes},
       {"master weights", weights},
-      {"optimizer state", with_state - weights},
+      {"optimizer state", moments},
       {"host gradients", whole - with_state}};
   std::vector<MemoryPlanSummary::Entry> train = store;
   if (!cuda) {
@@ -139,27 +154,45 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
     entries.push_back({std::move(name), bytes});
     return entries;
   };
+  const int64_t device =
+      cuda ? plan.executor.arena_bytes + RopeTableBytes(model.spec, sequence) : 0;
   MemorySummary summary(model.layout.parameter_count);
-  summary.AddPhase(Phase::kData, {{"process", kProcessBytes},
-                                  {"tokenizer", kTokenizerBytesPerFileByte * side_file_bytes},
-                                  {"tokenizing", TokenizingBytes(data_bytes)}});
-  summary.AddPhase(Phase::kImport, with(store, "import windows", ImportPeakBytes(plan.threads)));
-  summary.AddPhase(Phase::kTrain, train);
-  summary.AddPhase(Phase::kEvaluate, train);
-  summary.AddPhase(Phase::kCheckpoint, train);
-  summary.AddPhase(Phase::kExport, with(train, "export windows", ExportPeakBytes(plan.threads)));
+  summary.AddPhase(Phase::kData, "data", 0,
+                   {{"process", kProcessBytes},
+                    {"tokenizer", kTokenizerBytesPerFileByte * side_file_bytes},
+                    {"tokenizing", TokenizingBytes(data_bytes)}});
+  const auto windows_of = [&](const char* name) {
+    return with(store, name, ImportPeakBytes(plan.threads));
+  };
+  // The executor, with the device's arena, comes after the weights.
+  summary.AddPhase(Phase::kImport, "import", 0, windows_of("import windows"));
+  summary.AddPhase(Phase::kImport, "resume", 0, windows_of("checkpoint windows"));
+  // All of a step is there before the first one begins.
+  summary.AddPhase(Phase::kTrain, "first step", device, train);
+  summary.AddPhase(Phase::kTrain, "step", device, train);
+  summary.AddPhase(Phase::kEvaluate, "evaluation", device, train);
+  summary.AddPhase(Phase::kCheckpoint, "checkpoint", device, train);
+  summary.AddPhase(Phase::kExport, "export", device,
+                   with(train, "export windows", ExportPeakBytes(plan.threads)));
   MemoryPlanSummary result = summary.Take();
   if (cuda) {
     result.device_classes = ArenaEntries(program, plan.policy);
     result.device_classes.push_back({"rotary table", RopeTableBytes(model.spec, sequence)});
-    result.device_bytes = plan.executor.arena_bytes + RopeTableBytes(model.spec, sequence);
-    result.locked_bytes = whole + plan.executor.host_arena_bytes;
+    result.device_bytes = device;
+    result.locked_bytes = whole - (with_state - weights) + moments + plan.executor.host_arena_bytes;
   }
   return result;
 }
 
 // What keeps the program's length and every byte count far from overflow.
 absl::Status CheckBatchBounds(const BatchConfig& batch, const ModelSpec& spec) {
+  if (batch.micro_batch_tokens < 1) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
+                 absl::StrCat("batch.micro_batch_tokens is ", batch.micro_batch_tokens,
+                              " where it should have been chosen; give a number of rows of "
+                              "batch.sequence_length"),
+                 {{"field", "batch.micro_batch_tokens"}});
+  }
   const int64_t micro_batches = batch.tokens_per_step / batch.micro_batch_tokens;
   if (micro_batches > kMaxVisits / spec.num_layers) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
@@ -185,8 +218,9 @@ int64_t HostBytesBesideArenas(const TrainConfig& config, const ModelInput& model
                               const TrainingPlan& plan, int64_t data_bytes) {
   const MemoryPlanSummary rest = Summarize(config, model, plan, StepProgram{}, data_bytes);
   int64_t bytes = 0;
-  for (const auto& [phase, phase_bytes] : rest.phase_bytes) {
-    if (phase != Phase::kData && phase != Phase::kImport) bytes = std::max(bytes, phase_bytes);
+  for (const MemoryPlanSummary::PhaseMemory& part : rest.phases) {
+    const bool before = part.phase == Phase::kData || part.phase == Phase::kImport;
+    if (!before) bytes = std::max(bytes, part.host_bytes);
   }
   return bytes;
 }
@@ -255,6 +289,7 @@ absl::StatusOr<TrainingPlan> PlanWithin(const TrainConfig& config, const ModelIn
   plan.executor.arena_bytes = program.arena_bytes;
   plan.executor.host_arena_bytes = program.host_arena_bytes;
   plan.memory = Summarize(config, model, plan, program, data_bytes);
+  plan.memory.micro_batch_tokens = config.batch.micro_batch_tokens;
   plan.memory.policy = found.best.words;
   plan.memory.rounding = RoundingWords(config, model.spec, plan.policy);
   plan.memory.prediction = Predict(config, found, plan.threads);
@@ -271,15 +306,30 @@ absl::StatusOr<TrainingPlan> PlanOrLeast(const TrainConfig& config, const ModelI
   return PlanWithin(least, model, data_bytes, INT64_MAX);
 }
 
-// A change of the batch that fits, in words; empty if none does.
+// The smallest change that fits the host, in words; empty if none does.
 std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
                        int64_t usable_bytes) {
   TrainConfig changed = config;
   changed.batch.micro_batch_tokens = config.batch.sequence_length;
-  if (!CheckBatchBounds(changed.batch, model.spec).ok()) return "";
-  const auto plan = PlanOrLeast(changed, model, data_bytes, usable_bytes);
-  if (!plan.ok() || plan->memory.host_peak_bytes > usable_bytes) return "";
-  return absl::StrCat("batch.micro_batch_tokens: ", changed.batch.micro_batch_tokens);
+  const auto fits = [&] {
+    if (!CheckBatchBounds(changed.batch, model.spec).ok()) return false;
+    const auto plan = PlanOrLeast(changed, model, data_bytes, usable_bytes);
+    return plan.ok() && plan->memory.host_peak_bytes <= usable_bytes;
+  };
+  if (fits()) {
+    return absl::StrCat("batch.micro_batch_tokens: ", changed.batch.micro_batch_tokens);
+  }
+  // Saved tensors may wait on the host; the rest grows with the model alone.
+  changed.batch.tokens_per_step = config.batch.sequence_length;
+  if (!fits()) return "";
+  while (changed.batch.tokens_per_step * 2 < config.batch.tokens_per_step) {
+    changed.batch.tokens_per_step *= 2;
+    if (fits()) continue;
+    changed.batch.tokens_per_step /= 2;
+    break;
+  }
+  return absl::StrCat("batch.tokens_per_step: ", changed.batch.tokens_per_step,
+                      " and batch.micro_batch_tokens: ", changed.batch.micro_batch_tokens);
 }
 
 // The largest micro-batch below the job's that fits the device; 0 if none does.
@@ -313,6 +363,8 @@ absl::Status TooLargeForDevice(const absl::Status& status, const TrainConfig& co
                                const ModelInput& model, int64_t data_bytes, int64_t host_bytes) {
   ErrorMetadata metadata = MetadataOf(status);
   metadata["field"] = "batch.micro_batch_tokens";
+  metadata["limit_source"] =
+      config.device.memory_capped ? "limits.device_memory_bytes" : "device memory";
   const int64_t fitting = SmallerMicroBatch(config, model, data_bytes, host_bytes);
   const std::string way_out =
       fitting > 0
@@ -321,9 +373,12 @@ absl::Status TooLargeForDevice(const absl::Status& status, const TrainConfig& co
                          ": lower batch.sequence_length, use a smaller model, or a GPU or "
                          "a limit with more memory");
   return Error(status.code(), ReasonOf(status),
-               absl::StrCat(std::string(status.message()), " (what the GPU has less ",
-                            FormatBytes(kDeviceReserveBytes),
-                            " for CUDA, or limits.device_memory_bytes); ", way_out),
+               absl::StrCat(std::string(status.message()), " (limit: ",
+                            config.device.memory_capped
+                                ? std::string("limits.device_memory_bytes")
+                                : absl::StrCat("what the GPU has less ",
+                                               FormatBytes(kDeviceReserveBytes), " for CUDA"),
+                            "); ", way_out),
                metadata);
 }
 
@@ -441,41 +496,6 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
   PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, std::move(found));
   if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
   return TooLarge(plan.memory, usable, NearestFit(config, model, data_bytes, usable.usable_bytes));
-}
-
-namespace {
-
-// What larger steps would gain: the optimizer and the gradients' way are paid once a step.
-std::vector<StepPrediction::Other> LargerSteps(const TrainConfig& config, const ModelInput& model,
-                                               int64_t data_bytes, const HostMemoryLimit& usable,
-                                               double tokens_per_second) {
-  constexpr double kWorthSaying = 1.03;
-  std::vector<StepPrediction::Other> settings;
-  for (int64_t factor : {2, 4}) {
-    TrainConfig larger = config;
-    larger.batch.tokens_per_step *= factor;
-    const auto plan = MakeTrainingPlan(larger, model, data_bytes, usable);
-    if (!plan.ok()) break;
-    const double gain = plan->memory.prediction.tokens_per_second / tokens_per_second;
-    if (gain < kWorthSaying) continue;
-    settings.push_back({absl::StrCat("batch.tokens_per_step: ", larger.batch.tokens_per_step),
-                        absl::StrFormat("%+.0f%% tokens/s", 100 * (gain - 1))});
-  }
-  return settings;
-}
-
-}  // namespace
-
-absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config) {
-  PENSTOCK_ASSIGN_OR_RETURN(const ModelInput model, OpenModelInput(config));
-  PENSTOCK_RETURN_IF_ERROR(JobEncoding::Create(config, model).status());
-  PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config));
-  const HostMemoryLimit usable = UsableHostMemory(config);
-  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, MakeTrainingPlan(config, model, data_bytes, usable));
-  StepPrediction& prediction = plan.memory.prediction;
-  prediction.settings =
-      LargerSteps(config, model, data_bytes, usable, prediction.tokens_per_second);
-  return std::move(plan.memory);
 }
 
 }  // namespace penstock

@@ -61,12 +61,6 @@ v1::Job JobManager::NewJob(const std::string& name) {
 
 absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
     const v1::CreateJobRequest& request) {
-  if (!request.validate_only() && !request.plan_for_machine().empty()) {
-    return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
-                 absl::StrCat("plan_for_machine is ", request.plan_for_machine(),
-                              ", but jobs run here; it is for validate_only"),
-                 {{"field", "plan_for_machine"}});
-  }
   if (!request.validate_only()) {
     PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CreateJobResponse>(table_.store(), request));
     if (replay) return replay;
@@ -113,23 +107,51 @@ void JobManager::AddStartWarnings(v1::Job& job) {
   }
 }
 
+namespace {
+
+// What plans are made for and no executor has.
+absl::Status CheckRuns(const v1::JobSpec& spec) {
+  const v1::StateType state = spec.precision().optimizer_state();
+  if (state == v1::STATE_TYPE_UNSPECIFIED || state == v1::STATE_TYPE_FLOAT32) {
+    return absl::OkStatus();
+  }
+  const std::string found = v1::StateType_Name(state);
+  return Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
+               absl::StrCat("precision.optimizer_state: found ", found,
+                            ", which this version plans but does not run; expected float32"),
+               {{"field", "precision.optimizer_state"}, {"found", found}, {"expected", "float32"}});
+}
+
+}  // namespace
+
+absl::StatusOr<v1::PlanJobResponse> JobManager::FinishPlan(const v1::PlanJobRequest& request,
+                                                           v1::PlanJobResponse planned) {
+  PENSTOCK_RETURN_IF_ERROR(CheckStart(request.spec()));
+  if (request.machine().empty()) PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan()));
+  v1::Job job;
+  *job.mutable_train() = planned.spec();
+  AddStartWarnings(job);
+  planned.mutable_warnings()->MergeFrom(job.warnings());
+  return planned;
+}
+
 absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJobRequest& request,
-                                                               PlannedJob planned) {
+                                                               v1::PlanJobResponse planned) {
   // Once more: other calls, maybe of the same id, came in between.
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
-  if (request.plan_for_machine().empty())
-    PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan));
+  PENSTOCK_RETURN_IF_ERROR(CheckRuns(planned.spec()));
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan()));
   PENSTOCK_RETURN_IF_ERROR(
-      admission_.CheckOutputFree(planned.spec.output().directory(), "output.directory"));
+      admission_.CheckOutputFree(planned.spec().output().directory(), "output.directory"));
   v1::CreateJobResponse response;
   v1::Job& job = *response.mutable_job();
   if (!request.validate_only()) {
     job = NewJob(request.job_id().empty() ? NewJobName() : "jobs/" + request.job_id());
   }
-  *job.mutable_train() = std::move(planned.spec);
-  *job.mutable_plan() = std::move(planned.plan);
-  for (std::string& warning : planned.warnings) job.add_warnings(std::move(warning));
+  job.mutable_train()->Swap(planned.mutable_spec());
+  job.mutable_plan()->Swap(planned.mutable_plan());
+  job.mutable_warnings()->Swap(planned.mutable_warnings());
   AddStartWarnings(job);
   if (request.validate_only()) return response;
 

@@ -26,16 +26,10 @@
 
 namespace penstock::server {
 
-// A spec that can run: defaults filled in, memory laid out.
-struct PlannedJob {
-  v1::JobSpec spec;
-  v1::JobPlan plan;
-  std::vector<std::string> warnings;
-};
-// Refuses what could not run. Called on a thread of its own, one call at a time.
-// `machine`: the name of a machine to plan for; empty: this one.
+// Makes a spec that can run, defaults filled in, memory laid out. Refuses what could not run.
+// Called on a thread of its own, one call at a time.
 using SpecPlanner =
-    std::function<absl::StatusOr<PlannedJob>(const v1::JobSpec& spec, const std::string& machine)>;
+    std::function<absl::StatusOr<v1::PlanJobResponse>(const v1::PlanJobRequest& request)>;
 // Reads and tokenizes the data of a spec into `token_cache_directory`; ends early once `abandoned`
 // is true. Called on a thread of its own, one call at a time.
 using DataInspector = std::function<absl::StatusOr<v1::InspectDataResponse>(
@@ -62,7 +56,11 @@ class JobManager {
   absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
       const v1::CreateJobRequest& request);
   absl::StatusOr<v1::CreateJobResponse> FinishCreate(const v1::CreateJobRequest& request,
-                                                     PlannedJob planned);
+                                                     v1::PlanJobResponse planned);
+  // What the planner cannot know of a plan: the daemon's own limit, and the checkpoint that the job
+  // would start from.
+  absl::StatusOr<v1::PlanJobResponse> FinishPlan(const v1::PlanJobRequest& request,
+                                                 v1::PlanJobResponse planned);
   absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> ReplayExport(
       const v1::ExportCheckpointRequest& request);
   // `directory` is spec.directory, resolved.

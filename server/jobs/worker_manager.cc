@@ -80,7 +80,30 @@ int64_t WorkerManager::reserved_bytes() const {
 
 // ---- Starting ----
 
+absl::Status WorkerManager::HoldBack() {
+  std::string running;
+  for (const auto& [row, job] : table_.active()) {
+    if (!HasWorker(job->state())) continue;
+    absl::StrAppend(&running, running.empty() ? "" : ", ", job->name());
+  }
+  if (held_back_ || !running.empty()) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kDeviceBusy,
+                 absl::StrCat(held_back_ ? "a device is being measured" : running + " runs",
+                              ", and what is measured beside it would be too slow; try again "
+                              "when that has ended"),
+                 {{"job", running}});
+  }
+  held_back_ = true;
+  return absl::OkStatus();
+}
+
+void WorkerManager::Release() {
+  held_back_ = false;
+  Dispatch();
+}
+
 void WorkerManager::Dispatch() {
+  if (held_back_) return;
   ScheduleDecision decision =
       Schedule(TakeScheduleSnapshot(table_, devices_,
                                     {.admission = admission_,
@@ -168,6 +191,8 @@ absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::stri
   assignment.set_daemon_socket(directory_.WorkerSocket());
   assignment.set_host_memory_bytes(job.host_bytes());
   assignment.set_device(device);
+  const std::optional<v1::Device> known = devices_.Find(device);
+  if (known && options_.profile_json) assignment.set_profile_json(options_.profile_json(*known));
   assignment.set_device_memory_bytes(stored.plan().device_bytes());
   return WriteFileDurably(directory_.Assignment(job.name(), stored.attempt()),
                           assignment.SerializeAsString());

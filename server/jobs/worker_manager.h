@@ -38,6 +38,8 @@ struct WorkerOptions {
   int64_t aging_seconds = 0;
   // Seconds without getting on after which a worker is stuck.
   std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
+  // The profile that a job on this device is planned by, as text; null or empty: by its name.
+  std::function<std::string(const v1::Device& device)> profile_json = nullptr;
 };
 
 // What becomes of running jobs when the daemon stops.
@@ -61,6 +63,10 @@ class WorkerManager {
   void Tick();
   // From now on nothing starts.
   void Drain(OnDrain running);
+  // Nothing starts until Release(): a device is to be measured, alone. FailedPrecondition /
+  // DEVICE_BUSY while a job runs or something is measured already.
+  absl::Status HoldBack();
+  void Release();
   // The driver has reported the device lost and the registry has put it in quarantine. A job that
   // it has is left alone: its own error or its silence ends it.
   void OnDeviceLost(const v1::Device& device);
@@ -97,6 +103,7 @@ class WorkerManager {
   AttemptEnds ends_;
   TaskQueue& control_;
   Admission admission_ = Admission::kOpen;
+  bool held_back_ = false;
   // Last: its thread posts to control_ until it is gone.
   std::unique_ptr<ProcessWatcher> watcher_;
 };

@@ -162,10 +162,17 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
           store.RemoveCheckpoint(name, attempt, number, event.checkpoint_removed()));
       break;
     case internal::WorkerEvent::kCheckpointFailed:
-      PENSTOCK_RETURN_IF_ERROR(
-          store.AddCheckpointFailure(name, attempt, number, event.checkpoint_failed()));
+    case internal::WorkerEvent::kPlanMissed: {
+      v1::WatchJobsResponse told;
+      if (event.has_plan_missed()) {
+        *told.mutable_plan_missed() = event.plan_missed();
+      } else {
+        *told.mutable_checkpoint_failed() = event.checkpoint_failed();
+      }
+      PENSTOCK_RETURN_IF_ERROR(store.AddEvent(name, attempt, number, std::move(told)));
       table_.hub().Publish(name, Topic::kEvents);
       break;
+    }
     case internal::WorkerEvent::kOutcome:
       FaultPoint("report.outcome");
       PENSTOCK_RETURN_IF_ERROR(store.SetOutcome(name, attempt, number, event.outcome()));

@@ -20,6 +20,10 @@ class AdminServiceImpl : public v1::AdminService::CallbackService {
                                           const v1::ReleaseDeviceRequest* request,
                                           v1::ReleaseDeviceResponse* response) override;
 
+  grpc::ServerUnaryReactor* CalibrateDevice(grpc::CallbackServerContext* context,
+                                            const v1::CalibrateDeviceRequest* request,
+                                            v1::CalibrateDeviceResponse* response) override;
+
  private:
   ServiceContext& services_;
 };

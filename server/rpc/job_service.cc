@@ -88,8 +88,9 @@ class CreateCall {
   void Plan() const {
     services_.validation.Post([self = *this] {
       if (self.call_.FinishedIfAbandoned()) return;
-      absl::StatusOr<PlannedJob> planned =
-          self.services_.planner(self.request_->spec(), self.request_->plan_for_machine());
+      v1::PlanJobRequest question;
+      *question.mutable_spec() = self.request_->spec();
+      absl::StatusOr<v1::PlanJobResponse> planned = self.services_.planner(question);
       if (planned.ok()) {
         self.Create(*std::move(planned));
       } else {
@@ -98,7 +99,7 @@ class CreateCall {
     });
   }
 
-  void Create(PlannedJob planned) const {
+  void Create(v1::PlanJobResponse planned) const {
     services_.control.Post([self = *this, planned = std::move(planned)]() mutable {
       if (self.call_.FinishedIfAbandoned()) return;
       self.call_.Finish(self.services_.manager.FinishCreate(*self.request_, std::move(planned)));
@@ -121,6 +122,23 @@ grpc::ServerUnaryReactor* JobServiceImpl::CreateJob(grpc::CallbackServerContext*
   } else {
     CreateCall(services_, call, request).Begin();
   }
+  return call.reactor();
+}
+
+// validation (can it run?) -> control (the daemon's own limits)
+grpc::ServerUnaryReactor* JobServiceImpl::PlanJob(grpc::CallbackServerContext* context,
+                                                  const v1::PlanJobRequest* request,
+                                                  v1::PlanJobResponse* response) {
+  const UnaryCall<v1::PlanJobResponse> call(context, response);
+  services_.validation.Post([this, call, request] {
+    if (call.FinishedIfAbandoned()) return;
+    absl::StatusOr<v1::PlanJobResponse> planned = services_.planner(*request);
+    if (!planned.ok()) return call.Finish(planned.status());
+    services_.control.Post([this, call, request, planned = *std::move(planned)]() mutable {
+      if (call.FinishedIfAbandoned()) return;
+      call.Finish(services_.manager.FinishPlan(*request, std::move(planned)));
+    });
+  });
   return call.reactor();
 }
 

@@ -13,6 +13,9 @@ class JobServiceImpl : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
                                       const v1::CreateJobRequest* request,
                                       v1::CreateJobResponse* response) override;
+  grpc::ServerUnaryReactor* PlanJob(grpc::CallbackServerContext* context,
+                                    const v1::PlanJobRequest* request,
+                                    v1::PlanJobResponse* response) override;
   grpc::ServerUnaryReactor* InspectData(grpc::CallbackServerContext* context,
                                         const v1::InspectDataRequest* request,
                                         v1::InspectDataResponse* response) override;

@@ -4,10 +4,12 @@
 #include <functional>
 
 #include "penstock/v1/admin_service.pb.h"
+#include "server/jobs/calibrator.h"
 #include "server/jobs/checkpoint_manager.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_moves.h"
 #include "server/jobs/task_queue.h"
+#include "server/jobs/worker_manager.h"
 #include "server/jobs/worker_reports.h"
 #include "server/rpc/watch_streams.h"
 #include "server/store/state_directory.h"
@@ -25,6 +27,10 @@ struct ServiceContext {
   WorkerReports& reports;
   WatchStreams& watches;
   const StateDirectory& directory;
+  WorkerManager& workers;
+  const DeviceRegistry& devices;
+  const Calibrator& calibrator;           // runs on `calibration`
+  TaskQueue& calibration;                 // measuring a device
   SpecPlanner planner;                    // runs on `validation`
   DataInspector inspector;                // runs on `inspection`
   OutputChecker output_checker;           // runs on `validation`

@@ -26,7 +26,7 @@ absl::Status Expired(const std::string& what) {
 }
 
 v1::WatchKind KindOf(const v1::WatchJobsResponse& event) {
-  if (event.has_state_changed()) return v1::WATCH_KIND_STATE;
+  if (event.has_state_changed() || event.has_plan_missed()) return v1::WATCH_KIND_STATE;
   return event.has_device_changed() ? v1::WATCH_KIND_DEVICE : v1::WATCH_KIND_CHECKPOINT;
 }
 

@@ -35,15 +35,35 @@ static_assert(static_cast<int>(NoteKind::kBadRow) + 1 == v1::DATA_NOTE_KIND_BAD_
 
 }  // namespace
 
+v1::MachineProfile ToProto(const MeasuredProfile& measured) {
+  const MachineProfile& rates = measured.profile.rates;
+  v1::MachineProfile proto;
+  proto.set_identity(measured.identity);
+  proto.set_measuring_seconds(measured.measuring_seconds);
+  const auto add = [&](const char* name, double value, const char* unit) {
+    v1::MachineProfile::Rate& rate = *proto.add_rates();
+    rate.set_name(name);
+    rate.set_value(value);
+    rate.set_unit(unit);
+  };
+  add("matmul", rates.matmul_flops, "FLOP/s");
+  add("attention forward, 1,024 tokens", rates.attention_forward_flops, "FLOP/s");
+  add("attention backward, 1,024 tokens", rates.attention_backward_flops, "FLOP/s");
+  add("attention forward, 4,096 tokens", rates.long_attention_forward_flops, "FLOP/s");
+  add("attention backward, 4,096 tokens", rates.long_attention_backward_flops, "FLOP/s");
+  add("device memory", rates.device_bytes, "B/s");
+  add("copies to the device", rates.copy_in_bytes, "B/s");
+  add("copies from the device", rates.copy_out_bytes, "B/s");
+  add("AdamW on the host", rates.adamw_parameters, "parameters/s");
+  add("storage, read", rates.storage_read_bytes, "B/s");
+  add("storage, written", rates.storage_write_bytes, "B/s");
+  return proto;
+}
+
 v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
   v1::JobPlan proto;
   proto.set_host_peak_bytes(plan.host_peak_bytes);
   proto.set_parameters(plan.parameters);
-  for (const auto& [phase, bytes] : plan.phase_bytes) {
-    v1::PhasePlan& entry = *proto.add_phases();
-    entry.set_phase(ToProto(phase));
-    entry.set_host_bytes(bytes);
-  }
   const auto fill = [](const std::vector<MemoryPlanSummary::Entry>& classes, auto& entries) {
     for (const MemoryPlanSummary::Entry& memory_class : classes) {
       v1::MemoryClass& entry = *entries.Add();
@@ -51,6 +71,14 @@ v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
       entry.set_bytes(memory_class.bytes);
     }
   };
+  for (const MemoryPlanSummary::PhaseMemory& part : plan.phases) {
+    v1::PhasePlan& entry = *proto.add_phases();
+    entry.set_phase(ToProto(part.phase));
+    entry.set_name(part.name);
+    entry.set_host_bytes(part.host_bytes);
+    entry.set_device_bytes(part.device_bytes);
+    fill(part.classes, *entry.mutable_classes());
+  }
   fill(plan.classes, *proto.mutable_classes());
   proto.set_device_bytes(plan.device_bytes);
   fill(plan.device_classes, *proto.mutable_device_classes());
@@ -71,6 +99,13 @@ v1::JobPlan ToProto(const MemoryPlanSummary& plan) {
   };
   fill_others(prediction.runners_up, *proto.mutable_runners_up());
   fill_others(prediction.settings, *proto.mutable_settings());
+  if (plan.estimate.steps > 0) {
+    v1::JobEstimate& estimate = *proto.mutable_estimate();
+    estimate.set_steps(plan.estimate.steps);
+    estimate.set_steps_estimated(plan.estimate.steps_estimated);
+    estimate.set_seconds(plan.estimate.seconds);
+    estimate.set_energy_joules(plan.estimate.joules);
+  }
   return proto;
 }
 
@@ -171,6 +206,8 @@ v1::StepMetrics ToProto(const StepRecord& record) {
   proto.set_predicted_step_seconds(record.predicted_step_seconds);
   proto.set_checkpoint_wait_seconds(record.checkpoint_wait_seconds);
   proto.set_loss_z_score(record.loss_z_score);
+  proto.set_host_peak_bytes(record.host_peak_bytes);
+  proto.set_planned_host_peak_bytes(record.planned_host_peak_bytes);
   if (record.step_seconds > 0) {
     proto.set_tokens_per_second(static_cast<double>(record.real_tokens) / record.step_seconds);
   }

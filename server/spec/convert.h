@@ -11,6 +11,7 @@
 
 namespace penstock::server {
 
+v1::MachineProfile ToProto(const MeasuredProfile& measured);
 v1::JobPlan ToProto(const MemoryPlanSummary& plan);
 // Lists at most 20 notes of a kind.
 v1::InspectDataResponse ToProto(const DataInspection& inspection);

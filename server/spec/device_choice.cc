@@ -102,19 +102,21 @@ absl::StatusOr<PlannedDevice> ResolveDevice(const DeviceOffer& offer, v1::JobSpe
     spec.mutable_limits()->set_page_lock(v1::PAGE_LOCK_REQUIRED);
   }
   int64_t largest = -1;
-  std::string card;
+  std::string card, id;
   for (const v1::Device& device : offer.devices) {
     if (!IsOneOf(device, spec.device().uuid())) continue;
     if (device.health() == v1::DEVICE_HEALTH_UNUSABLE) continue;
     if (device.memory_bytes() <= largest) continue;
     largest = device.memory_bytes();
     card = device.description();
+    id = device.id();
   }
   if (largest < 0) return NoGpu(offer, spec.device().uuid());
   // A card this small is refused by the plan, with its numbers; 0 would mean "no limit".
   const int64_t usable = std::max<int64_t>(1, largest - kDeviceReserveBytes);
   return PlannedDevice{.memory_bytes = cap > 0 ? std::min(cap, usable) : usable,
-                       .card = std::move(card)};
+                       .card = std::move(card),
+                       .id = std::move(id)};
 }
 
 void AddDeviceWarning(const DeviceOffer& offer, const v1::JobSpec& given,

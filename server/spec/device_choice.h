@@ -15,6 +15,7 @@ struct PlannedDevice {
   // What the context leaves, or limits.device_memory_bytes if that is less; 0 for the CPU.
   int64_t memory_bytes = 0;
   std::string card;  // as the driver calls it
+  std::string id;    // its UUID
 };
 
 // The one GPU of a machine that a plan is made for.

@@ -71,6 +71,16 @@ absl::Status ResolveModel(const Roots& roots, v1::ModelSource& model) {
   return absl::OkStatus();
 }
 
+absl::Status ResolveSaving(v1::BatchSpec& batch) {
+  PENSTOCK_RETURN_IF_ERROR(CheckEnum("batch.activation_checkpointing",
+                                     v1::ActivationCheckpointing_descriptor(),
+                                     batch.activation_checkpointing()));
+  if (batch.activation_checkpointing() == v1::ACTIVATION_CHECKPOINTING_UNSPECIFIED) {
+    batch.set_activation_checkpointing(v1::ACTIVATION_CHECKPOINTING_SAVE_ALL);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status ResolveBatch(v1::BatchSpec& batch) {
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("batch.sequence_length", batch.sequence_length(), 2, kMaxSequenceLength));
@@ -82,7 +92,7 @@ absl::Status ResolveBatch(v1::BatchSpec& batch) {
                       absl::StrCat("a multiple of batch.sequence_length (", length, "), such as ",
                                    (batch.tokens_per_step() / length + 1) * length));
   }
-  if (batch.micro_batch_tokens() == 0) batch.set_micro_batch_tokens(length);
+  if (batch.micro_batch_tokens() == 0) return ResolveSaving(batch);  // the planner's choice
   PENSTOCK_RETURN_IF_ERROR(CheckInteger("batch.micro_batch_tokens", batch.micro_batch_tokens(),
                                         length, batch.tokens_per_step()));
   if (batch.micro_batch_tokens() % length != 0 ||
@@ -92,13 +102,7 @@ absl::Status ResolveBatch(v1::BatchSpec& batch) {
                                    ") that divides batch.tokens_per_step (",
                                    batch.tokens_per_step(), "), such as ", length));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckEnum("batch.activation_checkpointing",
-                                     v1::ActivationCheckpointing_descriptor(),
-                                     batch.activation_checkpointing()));
-  if (batch.activation_checkpointing() == v1::ACTIVATION_CHECKPOINTING_UNSPECIFIED) {
-    batch.set_activation_checkpointing(v1::ACTIVATION_CHECKPOINTING_SAVE_ALL);
-  }
-  return absl::OkStatus();
+  return ResolveSaving(batch);
 }
 
 absl::Status ResolveOptimizer(v1::OptimizerSpec& optimizer) {
@@ -168,6 +172,18 @@ absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
       CheckDouble("schedule.final_fraction", schedule.final_fraction(), {.low = 0, .high = 1}));
   if (schedule.kind() == v1::SCHEDULE_KIND_CONSTANT && schedule.final_fraction() != 0) {
     return UnusedFieldError("schedule.final_fraction", "with a constant schedule");
+  }
+  return absl::OkStatus();
+}
+
+// The compute type is resolved with the device. What no job runs with is for PlanJob.
+absl::Status ResolvePrecision(v1::PrecisionSpec& precision) {
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("precision.compute", v1::ComputeType_descriptor(), precision.compute()));
+  PENSTOCK_RETURN_IF_ERROR(CheckEnum("precision.optimizer_state", v1::StateType_descriptor(),
+                                     precision.optimizer_state()));
+  if (precision.optimizer_state() == v1::STATE_TYPE_UNSPECIFIED) {
+    precision.set_optimizer_state(v1::STATE_TYPE_FLOAT32);
   }
   return absl::OkStatus();
 }
@@ -303,6 +319,17 @@ SaveLevel ToSaveLevel(v1::ActivationCheckpointing level) {
   }
 }
 
+MomentType ToMomentType(v1::StateType type) {
+  switch (type) {
+    case v1::STATE_TYPE_BFLOAT16:
+      return MomentType::kBfloat16;
+    case v1::STATE_TYPE_INT8_BLOCKS:
+      return MomentType::kInt8Blocks;
+    default:
+      return MomentType::kFloat32;
+  }
+}
+
 ScheduleShape ToScheduleShape(v1::ScheduleKind kind) {
   switch (kind) {
     case v1::SCHEDULE_KIND_CONSTANT:
@@ -361,6 +388,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   config.compute_threads = resolved.limits().compute_threads();
   config.device.backend = resolved.device().kind() == v1::DEVICE_CHOICE_CUDA ? ComputeBackend::kCuda
                                                                              : ComputeBackend::kCpu;
+  config.moment_type = ToMomentType(resolved.precision().optimizer_state());
   config.device.memory_bytes = resolved.limits().device_memory_bytes();
   config.device.page_lock = ToPageLock(resolved.limits().page_lock());
   return config;
@@ -379,8 +407,7 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(ResolveBatch(*out.mutable_batch()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOptimizer(*out.mutable_optimizer()));
   PENSTOCK_RETURN_IF_ERROR(ResolveSchedule(*out.mutable_schedule()));
-  PENSTOCK_RETURN_IF_ERROR(
-      CheckEnum("precision.compute", v1::ComputeType_descriptor(), out.precision().compute()));
+  PENSTOCK_RETURN_IF_ERROR(ResolvePrecision(*out.mutable_precision()));
   PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(out.evaluation()));
   PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(out.evaluation(), *out.mutable_checkpoints()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
@@ -390,10 +417,18 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
       CheckEnum("device.kind", v1::DeviceChoice_descriptor(), out.device().kind()));
   PENSTOCK_ASSIGN_OR_RETURN(PlannedDevice device, ResolveDevice(offer, out));
   resolved.config = ToTrainConfig(out);
+  const int64_t cap = out.limits().device_memory_bytes();
   resolved.config.device.memory_bytes = device.memory_bytes;
+  resolved.config.device.memory_capped = cap > 0 && device.memory_bytes == cap;
   resolved.config.device.card = std::move(device.card);
+  resolved.config.device.uuid = std::move(device.id);
   resolved.warnings = FindWarnings(out);
   AddDeviceWarning(offer, spec, out, resolved.warnings);
+  if (cap > device.memory_bytes) {
+    resolved.warnings.push_back(
+        absl::StrCat("limits.device_memory_bytes is ", cap, ", more than the ", device.memory_bytes,
+                     " bytes that the GPU has for a job: it has no effect"));
+  }
   return resolved;
 }
 

@@ -329,12 +329,10 @@ absl::Status JobStore::RemoveCheckpoint(const std::string& name, int32_t attempt
   return transaction->Commit();
 }
 
-absl::Status JobStore::AddCheckpointFailure(const std::string& name, int32_t attempt,
-                                            uint64_t number, const v1::CheckpointFailed& failure) {
+absl::Status JobStore::AddEvent(const std::string& name, int32_t attempt, uint64_t number,
+                                v1::WatchJobsResponse event) {
   PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(name));
-  v1::WatchJobsResponse event;
-  *event.mutable_checkpoint_failed() = failure;
   PENSTOCK_RETURN_IF_ERROR(InsertEvent(row, std::move(event)));
   PENSTOCK_RETURN_IF_ERROR(RaiseAcknowledged(row, attempt, number));
   return transaction->Commit();
@@ -409,6 +407,8 @@ absl::Status JobStore::InsertEvent(int64_t row, v1::WatchJobsResponse message) {
     message.mutable_state_changed()->set_sequence(static_cast<uint64_t>(sequence));
   } else if (message.has_device_changed()) {
     message.mutable_device_changed()->set_sequence(static_cast<uint64_t>(sequence));
+  } else if (message.has_plan_missed()) {
+    message.mutable_plan_missed()->set_sequence(static_cast<uint64_t>(sequence));
   } else if (message.has_checkpoint_failed()) {
     message.mutable_checkpoint_failed()->set_sequence(static_cast<uint64_t>(sequence));
   } else {

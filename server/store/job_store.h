@@ -101,8 +101,9 @@ class JobStore {
                                 int64_t step, const RequestRecord* request = nullptr);
   absl::Status SetOutcome(const std::string& name, int32_t attempt, uint64_t number,
                           const internal::AttemptOutcome& outcome);
-  absl::Status AddCheckpointFailure(const std::string& name, int32_t attempt, uint64_t number,
-                                    const v1::CheckpointFailed& failure);
+  // One that changes nothing of the job: checkpoint_failed, plan_missed.
+  absl::Status AddEvent(const std::string& name, int32_t attempt, uint64_t number,
+                        v1::WatchJobsResponse event);
   // An event of the job that has the device; acknowledges nothing.
   absl::Status AddDeviceEvent(const std::string& name, const v1::Device& device);
 

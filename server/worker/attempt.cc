@@ -70,6 +70,12 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
     config.device.uuid = assignment.device();
     config.device.memory_bytes = assignment.device_memory_bytes();
   }
+  if (!assignment.profile_json().empty()) {
+    absl::StatusOr<MeasuredProfile> measured =
+        ParseProfileJson(assignment.profile_json(), "the assignment's profile");
+    if (!measured.ok()) return FailedOutcome(measured.status());
+    config.device.profile = std::move(measured->profile);
+  }
   const absl::StatusOr<TrainSummary> summary = Train(config, observer);
   if (!summary.ok()) return FailedOutcome(summary.status());
   internal::AttemptOutcome outcome;
@@ -97,6 +103,18 @@ internal::AttemptOutcome RunExporting(const internal::ExportWork& work, TrainObs
 
 }  // namespace
 
+absl::Status RunCalibration(const internal::Assignment& assignment) {
+  const internal::CalibrationWork& work = assignment.calibration();
+  const bool cpu = assignment.device() == "cpu";
+  CalibrateConfig config;
+  config.device.backend = cpu ? ComputeBackend::kCpu : ComputeBackend::kCuda;
+  if (!cpu) config.device.uuid = assignment.device();
+  config.storage_directory = work.storage_directory();
+  config.identity = work.identity();
+  PENSTOCK_ASSIGN_OR_RETURN(const MeasuredProfile measured, Calibrate(config));
+  return ReplaceFile(work.profile_path(), ProfileJson(measured));
+}
+
 absl::StatusOr<internal::Assignment> ReadAssignment(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   internal::Assignment assignment;
@@ -106,6 +124,7 @@ absl::StatusOr<internal::Assignment> ReadAssignment(const std::string& path) {
                               "starts penstock-worker itself"),
                  {{"file", path}});
   }
+  if (assignment.has_calibration()) return assignment;
   if (assignment.job().empty() || assignment.job_directory().empty() ||
       assignment.daemon_socket().empty() || assignment.attempt() < 1 ||
       assignment.work_case() == internal::Assignment::WORK_NOT_SET) {

@@ -13,6 +13,9 @@ namespace penstock::server {
 // Reads what the daemon has written to attempts/{n}/assignment.pb and checks that it is whole.
 absl::StatusOr<internal::Assignment> ReadAssignment(const std::string& path);
 
+// Measures the assignment's device and writes the profile.
+absl::Status RunCalibration(const internal::Assignment& assignment);
+
 // {job_directory}/attempts/{n}
 std::string AttemptDirectory(const internal::Assignment& assignment);
 

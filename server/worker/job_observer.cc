@@ -1,5 +1,6 @@
 #include "server/worker/job_observer.h"
 
+#include <cmath>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -113,6 +114,25 @@ void JobObserver::LogStep(const StepRecord& record) {
   spdlog::info("step {}/{} loss {:.4f} grad_norm {:.3f} lr {:.3g} {:.0f} tokens/s", record.step,
                progress_.total_steps(), record.loss, record.grad_norm, record.learning_rate,
                progress_.tokens_per_second());
+}
+
+void JobObserver::OnPlanMissed(const PlanMissRecord& record) {
+  const double share = record.measured_step_seconds / record.predicted_step_seconds - 1;
+  spdlog::warn(
+      "steps take {:.4g} s, {:.0f}% {} than the {:.4g} s predicted from the machine profile {}; "
+      "host memory {} of {} bytes planned",
+      record.measured_step_seconds, 100 * std::abs(share), share > 0 ? "more" : "less",
+      record.predicted_step_seconds, record.machine, record.host_peak_bytes,
+      record.planned_host_peak_bytes);
+  internal::WorkerEvent event;
+  v1::PlanMissed& missed = *event.mutable_plan_missed();
+  missed.set_step(record.step);
+  missed.set_measured_step_seconds(record.measured_step_seconds);
+  missed.set_predicted_step_seconds(record.predicted_step_seconds);
+  missed.set_host_peak_bytes(record.host_peak_bytes);
+  missed.set_planned_host_peak_bytes(record.planned_host_peak_bytes);
+  missed.set_machine_profile(record.machine);
+  reporter_->Record(std::move(event));
 }
 
 void JobObserver::OnEvaluation(const EvaluationRecord& record) {

@@ -25,6 +25,7 @@ class JobObserver : public TrainObserver {
   void OnPhase(Phase phase, double fraction) override;
   void OnTotalSteps(int64_t total_steps) override;
   void OnStep(const StepRecord& record) override;
+  void OnPlanMissed(const PlanMissRecord& record) override;
   void OnEvaluation(const EvaluationRecord& record) override;
   void OnResumed(const ResumeRecord& record) override;
   void OnCheckpointSaved(const CheckpointRecord& record) override;

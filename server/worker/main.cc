@@ -115,6 +115,11 @@ int Run(const std::string& assignment_path) {
   const absl::StatusOr<internal::Assignment> assignment = ReadAssignment(assignment_path);
   if (!assignment.ok()) return Fail(kExitUsage, assignment.status());
 
+  if (assignment->has_calibration()) {
+    const absl::Status measured = RunCalibration(*assignment);
+    return measured.ok() ? 0 : Fail(kExitFiles, measured);
+  }
+
   // Before anything else is touched: two workers of one job must never write its files.
   const ProcessIdentity self = SelfIdentity();
   const absl::StatusOr<LockFile> lock = LockJob(*assignment, self);

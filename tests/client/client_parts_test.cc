@@ -282,6 +282,21 @@ TEST_F(CompletionTest, BashOffersCommandsAndOptions) {
   EXPECT_EQ(std::system(absl::StrCat("bash ", directory_, "/test.sh").c_str()), 0);
 }
 
+TEST(PlanMissedTest, SaysByHowMuch) {
+  v1::PlanMissed missed;
+  missed.set_step(10);
+  missed.set_measured_step_seconds(1.3);
+  missed.set_predicted_step_seconds(1);
+  missed.set_machine_profile("h100-80gb-pcie5 (measured)");
+  EXPECT_EQ(
+      PlanMissedText(missed),
+      "not as planned up to step 10: steps take 1.3 s, 30% more than the 1 s predicted by the "
+      "rates of h100-80gb-pcie5 (measured)");
+  missed.set_host_peak_bytes(int64_t{3} << 30);
+  missed.set_planned_host_peak_bytes(int64_t{2} << 30);
+  EXPECT_THAT(PlanMissedText(missed), HasSubstr("; 3.0 GiB of host memory, 2.0 GiB planned"));
+}
+
 TEST(PlanPageTest, SaysHowFastAndWhyAndTheRestOnlyWhenAsked) {
   v1::JobPlan plan;
   plan.set_policy("weights streamed, inputs saved");
@@ -303,6 +318,16 @@ TEST(PlanPageTest, SaysHowFastAndWhyAndTheRestOnlyWhenAsked) {
                           HasSubstr("batch.tokens_per_step: 65536 (+38% tokens/s)")));
   EXPECT_THAT(page, Not(HasSubstr("4.1% slower")));
   EXPECT_THAT(PlanPage(plan, /*explain=*/true), HasSubstr("weights resident: 4.1% slower"));
+  v1::JobEstimate& estimate = *plan.mutable_estimate();
+  estimate.set_steps(1000);
+  estimate.set_seconds(3661);
+  estimate.set_energy_joules(3.6e6);
+  v1::PhasePlan& resume = *plan.add_phases();
+  resume.set_name("resume");
+  resume.set_host_bytes(int64_t{3} << 30);
+  EXPECT_THAT(PlanPage(plan, false),
+              AllOf(HasSubstr("1000 steps in 1h01m, about 1 kWh"), Not(HasSubstr("resume: "))));
+  EXPECT_THAT(PlanPage(plan, true), HasSubstr("resume: 3.0 GiB of host memory"));
 }
 
 v1::InspectDataResponse SomeData() {

@@ -468,6 +468,68 @@ class BadInputTest(DaemonTest):
         self.assertEqual(len(self.client.jobs.ListJobs(job_pb2.ListJobsRequest()).jobs), 0)
 
 
+class PlanTest(DaemonTest):
+    """`penstock plan` and `penstock calibrate` against the real planner."""
+
+    PATHS = ["--set", f"model.random.config_path={EXAMPLE}/config.json",
+             "--set", f"data.paths=[{EXAMPLE}/text.txt]"]
+
+    def plan(self, *options, **keywords):
+        return cli(self.daemon, "plan", EXAMPLE / "job.yaml", *self.PATHS, *options, **keywords)
+
+    def test_program_timeline_and_the_whole_job(self):
+        page = self.plan("--explain").stdout
+        for expected in ("Whole job", "kWh", "resume: ", "first step: ", "Bound by"):
+            self.assertIn(expected, page)
+        program = self.plan("--program").stdout
+        self.assertTrue(program.startswith("program blocks="), program[:200])
+        self.assertIn("forward_block", program)
+        trace_file = self.daemon.work / "trace.json"
+        self.plan("--trace", trace_file)
+        events = json.loads(trace_file.read_text())["traceEvents"]
+        names = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.assertEqual(names, {"copy_in", "compute", "copy_out", "host"})
+        self.assertEqual(sum(e["ph"] == "X" for e in events), program.count("\n%"))
+
+    def test_micro_batches_are_chosen_and_state_types_planned(self):
+        chosen = load_json(self.plan("--set", "batch.micro_batch_tokens=0", "-o", "json"))
+        self.assertIn("estimate", chosen["plan"])
+        spec = example_spec()
+        spec.batch.micro_batch_tokens = 0
+        job = create(self.client, spec, validate_only=True)
+        self.assertGreater(job.train.batch.micro_batch_tokens, 0)
+        self.assertEqual(512 % job.train.batch.micro_batch_tokens, 0)
+        planned = self.plan("--set", "precision.optimizer_state=bfloat16", "--moments-on-storage")
+        self.assertIn("a plan only", planned.stderr)
+        spec.precision.optimizer_state = job_spec_pb2.STATE_TYPE_BFLOAT16
+        code, info, message = self.refused(spec)
+        self.assertEqual(info.reason, "FEATURE_UNSUPPORTED", message)
+
+    def test_machines_and_profiles(self):
+        unknown = self.plan("--machine", "h300", check=False)
+        self.assertNotEqual(unknown.returncode, 0)
+        self.assertIn("h200-1.5tb", unknown.stderr)
+        self.assertIn("h200-1.5tb (from datasheets)", self.plan("--machine", "h200-1.5tb").stdout)
+        self.assertIn("cpu (estimate)", self.plan().stdout)
+        no_profile = self.daemon.work / "no_profile.json"
+        no_profile.write_text("{}")
+        refused = self.plan("--machine", no_profile, check=False)
+        self.assertIn("PROFILE_INVALID", refused.stderr)
+
+        profile = cli(self.daemon, "--timeout", "150", "calibrate", "cpu", "--profile").stdout
+        # A CPU is measured with all its threads; the example asks for one.
+        every_thread = ("--set", "limits.compute_threads=0")
+        self.assertIn("cpu (measured here)", self.plan(*every_thread).stdout)
+        # As of another machine: named and not used.
+        stored = self.daemon.state / "profiles" / "cpu.json"
+        other = json.loads(profile)
+        other["identity"] = "another machine"
+        stored.write_text(json.dumps(other))
+        stale = self.plan(*every_thread)
+        self.assertIn("another machine", stale.stderr)
+        self.assertIn("cpu (estimate)", stale.stdout)
+
+
 class CommandLineTest(DaemonTest):
     def test_checkpoints_by_hand(self):
         cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--job-id", "by-hand", "--set",

@@ -23,7 +23,9 @@ class DaemonTest : public testing::Test {
     options_.stream_heartbeat = std::chrono::milliseconds(200);
     EngineHooks hooks = FakeHooks();
     options_.devices = hooks.make_devices();
-    options_.planner = hooks.make_planner({}, options_.devices);
+    options_.profiles =
+        std::make_shared<const ProfileStore>(directory_.state() + "/profiles", hooks.profiles);
+    options_.planner = hooks.make_planner({}, options_.devices, options_.profiles);
     options_.inspector = hooks.make_inspector({}, options_.devices);
     options_.output_checker = hooks.make_output_checker({});
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <set>
@@ -182,16 +183,92 @@ TEST_F(DaemonTest, ValidateOnlyChangesNothing) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
-TEST_F(DaemonTest, APlanForAnotherMachineIsNoJob) {
+TEST_F(DaemonTest, APlanIsNoJobAndIsHeldToTheDaemonsLimitOnlyHere) {
   Start();
-  v1::CreateJobRequest request = MakeRequest({});
-  request.set_plan_for_machine("h200-1.5tb");
+  const auto plan = [&](const Labels& labels, const std::string& machine, bool details,
+                        v1::PlanJobResponse& response) {
+    v1::PlanJobRequest request;
+    *request.mutable_spec() = MakeRequest(labels).spec();
+    request.set_machine(machine);
+    request.set_with_program(details);
+    request.set_with_trace(details);
+    grpc::ClientContext context;
+    return client_->jobs->PlanJob(&context, request, &response);
+  };
+  const Labels large = {{"host_bytes", std::to_string(2 * kHostBytes)}};
+  v1::PlanJobResponse response;
+  ASSERT_TRUE(plan({}, "", false, response).ok());
+  EXPECT_EQ(response.plan().host_peak_bytes(), 1 << 20);
+  EXPECT_TRUE(response.step_program().empty() && response.step_trace().empty());
+  ASSERT_TRUE(plan({}, "", true, response).ok());
+  EXPECT_EQ(response.step_program().size(), static_cast<size_t>(kFakeProgramBytes));
+  EXPECT_EQ(response.step_trace(), "[]");
+  // What is planned and not run is refused by name when it is to run.
+  v1::CreateJobRequest bf16_state = MakeRequest({});
+  bf16_state.mutable_spec()->mutable_precision()->set_optimizer_state(v1::STATE_TYPE_BFLOAT16);
   v1::Job job;
-  const grpc::Status refused = client_->Create(request, &job);
-  EXPECT_EQ(ErrorInfoOf(refused).metadata().at("field"), "plan_for_machine");
-  request.set_validate_only(true);
-  ASSERT_TRUE(client_->Create(request, &job).ok());
-  EXPECT_EQ(job.warnings(0), "for h200-1.5tb");
+  const google::rpc::ErrorInfo not_run = ErrorInfoOf(client_->Create(bf16_state, &job));
+  EXPECT_EQ(not_run.reason(), reason::kFeatureUnsupported);
+  EXPECT_EQ(not_run.metadata().at("field"), "precision.optimizer_state");
+  EXPECT_EQ(not_run.metadata().at("found"), "STATE_TYPE_BFLOAT16");
+  // BC-01: refused with the numbers and the limit that binds.
+  const google::rpc::ErrorInfo refused = ErrorInfoOf(plan(large, "", false, response));
+  EXPECT_EQ(refused.reason(), reason::kHostMemoryInsufficient);
+  EXPECT_EQ(refused.metadata().at("needed_bytes"), std::to_string(2 * kHostBytes));
+  EXPECT_EQ(refused.metadata().at("limit_source"), "test");
+  ASSERT_TRUE(plan(large, "h200-1.5tb", false, response).ok());
+  EXPECT_EQ(response.warnings(0), "for h200-1.5tb");
+  grpc::ClientContext context;
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(client_->jobs->ListJobs(&context, {}, &list).ok());
+  EXPECT_EQ(list.jobs_size(), 0);
+}
+
+TEST_F(DaemonTest, ADeviceIsMeasuredAloneAndItsProfileHoldsForThisMachineOnly) {
+  Start();
+  v1::CalibrateDeviceResponse response;
+  const auto calibrate = [&](const std::string& id) {
+    v1::CalibrateDeviceRequest request;
+    request.set_id(id);
+    grpc::ClientContext context;
+    return client_->admin->CalibrateDevice(&context, request, &response);
+  };
+  EXPECT_EQ(ErrorInfoOf(calibrate("GPU-none")).metadata().at("field"), "id");
+  const std::string job = client_->Submit({{"steps", "100000"}, {"step_ms", "20"}});
+  client_->WaitForState(job, v1::JOB_STATE_RUNNING);
+  const google::rpc::ErrorInfo busy = ErrorInfoOf(calibrate("cpu"));
+  EXPECT_EQ(busy.reason(), reason::kDeviceBusy);
+  EXPECT_EQ(busy.metadata().at("job"), job);
+  v1::CancelJobRequest cancel;
+  cancel.set_name(job);
+  v1::CancelJobResponse cancelled;
+  grpc::ClientContext context;
+  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  client_->WaitForEnd(job);
+
+  ASSERT_TRUE(calibrate("cpu").ok());
+  EXPECT_EQ(response.profile().device(), "cpu");
+  EXPECT_EQ(response.profile().identity(), "this cpu");
+  v1::Device cpu;
+  cpu.set_id("cpu");
+  EXPECT_EQ(options_.profiles->Find(cpu).json, "this cpu");
+  EXPECT_TRUE(options_.profiles->Find(cpu).warning.empty());
+  // Jobs start again.
+  EXPECT_EQ(client_->WaitForEnd(client_->Submit({{"steps", "1"}})).state(),
+            v1::JOB_STATE_SUCCEEDED);
+
+  // Measured on another machine, or no profile at all: named, and not used.
+  const std::string path = options_.profiles->PathOf(cpu);
+  ASSERT_TRUE(WriteFileDurably(path, "that cpu").ok());
+  ProfileStore::Found found = options_.profiles->Find(cpu);
+  EXPECT_TRUE(found.json.empty());
+  EXPECT_THAT(found.warning,
+              testing::AllOf(testing::HasSubstr("\"that cpu\""), testing::HasSubstr("\"this cpu\""),
+                             testing::HasSubstr("penstock calibrate")));
+  ASSERT_TRUE(WriteFileDurably(path, "broken").ok());
+  EXPECT_THAT(options_.profiles->Find(cpu).warning, testing::HasSubstr(path + ": broken"));
+  std::filesystem::remove(path);
+  EXPECT_TRUE(options_.profiles->Find(cpu).warning.empty());
 }
 
 TEST_F(DaemonTest, OneRequestIdMakesOneJobAlsoFromFiftyThreadsAndAcrossARestart) {

@@ -265,5 +265,12 @@ class FakeWorker {
 int main(int argc, char** argv) {
   penstock::internal::Assignment assignment;
   if (argc != 3 || !assignment.ParseFromString(penstock::server::ReadFile(argv[2]))) return 2;
+  if (assignment.has_calibration()) {
+    // Its identity is its profile; storage that is not there cannot be measured.
+    const penstock::internal::CalibrationWork& work = assignment.calibration();
+    if (access(work.storage_directory().c_str(), W_OK) != 0) return 4;
+    std::ofstream(work.profile_path()) << work.identity();
+    return 0;
+  }
   return penstock::server::FakeWorker(assignment).Run();
 }

@@ -32,20 +32,24 @@ TestDirectory::~TestDirectory() {
   fs::remove_all(path_, error);
 }
 
-absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec, const std::string& machine) {
+absl::StatusOr<v1::PlanJobResponse> FakePlan(const v1::PlanJobRequest& request) {
+  const v1::JobSpec& spec = request.spec();
   if (spec.display_name() == "bad") {
     return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
                  "batch.tokens_per_step is 7; expected a multiple of 4",
                  {{"field", "batch.tokens_per_step"}});
   }
-  PlannedJob planned{.spec = spec, .plan = {}, .warnings = {}};
-  if (!machine.empty()) planned.warnings.push_back("for " + machine);
+  v1::PlanJobResponse planned;
+  *planned.mutable_spec() = spec;
+  if (!request.machine().empty()) planned.add_warnings("for " + request.machine());
+  if (request.with_program()) planned.set_step_program(std::string(kFakeProgramBytes, 'p'));
+  if (request.with_trace()) planned.set_step_trace("[]");
   const auto bytes = spec.labels().find("host_bytes");
-  planned.plan.set_host_peak_bytes(bytes == spec.labels().end() ? 1 << 20
-                                                                : std::stoll(bytes->second));
+  planned.mutable_plan()->set_host_peak_bytes(
+      bytes == spec.labels().end() ? 1 << 20 : std::stoll(bytes->second));
   if (spec.labels().contains("gpu")) {
-    planned.spec.mutable_device()->set_kind(v1::DEVICE_CHOICE_CUDA);
-    planned.plan.set_device_bytes(1 << 20);
+    planned.mutable_spec()->mutable_device()->set_kind(v1::DEVICE_CHOICE_CUDA);
+    planned.mutable_plan()->set_device_bytes(1 << 20);
   }
   return planned;
 }
@@ -70,10 +74,8 @@ EngineHooks FakeHooks() {
     return DeviceRegistry::Create(
         FakeRegistryOptions(std::make_shared<FakeGpus>(GpuInventory{.cuda_version = 13000})));
   };
-  hooks.make_planner = [](const std::vector<std::string>&,
-                          std::shared_ptr<const DeviceRegistry>) -> SpecPlanner {
-    return FakePlan;
-  };
+  hooks.make_planner = [](const std::vector<std::string>&, std::shared_ptr<const DeviceRegistry>,
+                          std::shared_ptr<const ProfileStore>) -> SpecPlanner { return FakePlan; };
   hooks.make_inspector = [](const std::vector<std::string>&,
                             std::shared_ptr<const DeviceRegistry>) -> DataInspector {
     return FakeInspect;
@@ -81,6 +83,18 @@ EngineHooks FakeHooks() {
   hooks.make_output_checker = [](const std::vector<std::string>&) -> OutputChecker {
     return [](const std::string& path, const std::string&) { return path; };
   };
+  // A profile is its identity.
+  hooks.profiles.read = [](const std::string& json,
+                           const std::string& origin) -> absl::StatusOr<v1::MachineProfile> {
+    if (json == "broken") {
+      return Error(absl::StatusCode::kInvalidArgument, reason::kProfileInvalid,
+                   origin + ": broken");
+    }
+    v1::MachineProfile profile;
+    profile.set_identity(json);
+    return profile;
+  };
+  hooks.profiles.identity = [](const v1::Device& device) { return "this " + device.id(); };
   hooks.capabilities = {"backend.cpu"};
   return hooks;
 }

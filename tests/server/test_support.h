@@ -32,9 +32,10 @@ class TestDirectory {
   std::string path_;
 };
 
+inline constexpr int kFakeProgramBytes = 1000;
 // Plans any spec: label host_bytes (default 1 MiB); with label gpu for a GPU. Refuses display_name
 // "bad" with SPEC_INVALID.
-absl::StatusOr<PlannedJob> FakePlan(const v1::JobSpec& spec, const std::string& machine);
+absl::StatusOr<v1::PlanJobResponse> FakePlan(const v1::PlanJobRequest& request);
 EngineHooks FakeHooks();
 
 using Labels = std::map<std::string, std::string>;

@@ -84,7 +84,7 @@ TEST_F(JobSpecTest, FillsEveryDefault) {
   EXPECT_EQ(spec.type(), v1::JOB_TYPE_PRETRAIN);
   EXPECT_EQ(spec.data().packing(), v1::PACKING_PACKED);
   EXPECT_EQ(spec.data().on_bad_row(), v1::BAD_ROW_POLICY_REFUSE);
-  EXPECT_EQ(spec.batch().micro_batch_tokens(), 128);
+  EXPECT_EQ(spec.batch().micro_batch_tokens(), 0) << "the planner's choice";
   EXPECT_EQ(spec.batch().activation_checkpointing(), v1::ACTIVATION_CHECKPOINTING_SAVE_ALL);
   EXPECT_EQ(spec.optimizer().kind(), v1::OPTIMIZER_KIND_ADAMW);
   EXPECT_EQ(spec.optimizer().beta1(), 0.9);
@@ -94,6 +94,7 @@ TEST_F(JobSpecTest, FillsEveryDefault) {
   EXPECT_EQ(spec.optimizer().max_nonfinite_steps(), 10);
   EXPECT_EQ(spec.schedule().kind(), v1::SCHEDULE_KIND_COSINE);
   EXPECT_EQ(spec.precision().compute(), v1::COMPUTE_TYPE_FLOAT32);
+  EXPECT_EQ(spec.precision().optimizer_state(), v1::STATE_TYPE_FLOAT32);
   EXPECT_EQ(spec.checkpoints().keep_last(), 2);
   EXPECT_EQ(spec.limits().max_attempts(), 3);
   EXPECT_EQ(spec.limits().grace_seconds(), 1800);
@@ -418,6 +419,9 @@ TEST_F(JobSpecTest, DeviceFieldsAreRefusedWhereTheyMeanNothing) {
          s.mutable_precision()->set_compute(v1::COMPUTE_TYPE_BFLOAT16);
        },
        "float32"},
+      {"precision.optimizer_state",
+       [](S& s) { s.mutable_precision()->set_optimizer_state(static_cast<v1::StateType>(9)); },
+       "9"},
       {"limits.device_memory_bytes", [](S& s) { s.mutable_limits()->set_device_memory_bytes(-1); },
        "-1"},
       {"limits.page_lock",
@@ -443,6 +447,15 @@ TEST_F(JobSpecTest, DeviceFieldsAreRefusedWhereTheyMeanNothing) {
   v1::JobSpec capped = Minimal();
   capped.mutable_limits()->set_device_memory_bytes(1 << 20);
   EXPECT_EQ(Resolve(capped)->config.device.memory_bytes, 1 << 20);
+  EXPECT_TRUE(Resolve(capped)->config.device.memory_capped);
+  EXPECT_THAT(Resolve(capped)->warnings, IsEmpty());
+  // A cap above what there is caps nothing.
+  v1::JobSpec impossible = Minimal();
+  impossible.mutable_limits()->set_device_memory_bytes(int64_t{1} << 50);
+  EXPECT_FALSE(Resolve(impossible)->config.device.memory_capped);
+  EXPECT_THAT(Resolve(impossible)->warnings,
+              Contains(AllOf(HasSubstr("limits.device_memory_bytes is 1125899906842624"),
+                             HasSubstr("no effect"))));
   EXPECT_EQ(Resolve(capped)->spec.limits().page_lock(), v1::PAGE_LOCK_REQUIRED);
   capped.mutable_limits()->set_page_lock(v1::PAGE_LOCK_PREFERRED);
   EXPECT_EQ(Resolve(capped)->config.device.page_lock, PageLock::kPreferred);

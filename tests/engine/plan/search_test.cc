@@ -284,6 +284,51 @@ TEST(SearchTest, WhatFitsNowhereIsRefusedWithTheLeastThatWould) {
   EXPECT_FALSE(ChoosePolicy(job.Input()).ok());
 }
 
+TEST(SearchTest, RoundsThatAreKeptArePlannedInsideOtherCapsOrRefused) {
+  Case job = SmallJob(HeadWeights::kTiedToEmbedding, 9);
+  job.device_bytes = kGib;
+  const auto roomy = ChoosePolicy(job.Input());
+  ASSERT_TRUE(roomy.ok()) << roomy.status();
+  const RoundingChoice kept = RoundingOf(roomy->best.policy);
+  bool others = false, refused = false;
+  for (job.device_bytes = roomy->best.arena_bytes; job.device_bytes > 1 << 20;
+       job.device_bytes = job.device_bytes * 2 / 3) {
+    SearchInput input = job.Input();
+    const auto free = ChoosePolicy(input);
+    input.kept_rounds = kept;
+    const auto same = ChoosePolicy(input);
+    if (!same.ok()) {
+      EXPECT_EQ(ReasonOf(same.status()), reason::kDeviceMemoryInsufficient);
+      refused = refused || free.ok();
+      continue;
+    }
+    EXPECT_EQ(RoundingOf(same->best.policy), kept);
+    ASSERT_TRUE(free.ok());
+    EXPECT_LE(free->best.step_seconds, same->best.step_seconds);
+    others |= same->best.words != roomy->best.words;
+    ExpectAsPromised(job, same->best);
+  }
+  EXPECT_TRUE(others);   // they run otherwise
+  EXPECT_TRUE(refused);  // and where they do not fit, others would
+}
+
+TEST(SearchTest, SmallerMomentsTakeLessMemoryAndTime) {
+  const auto choose = [](MomentType type) {
+    const Case job{.micro_batch_tokens = 16384, .micro_batches = 1};
+    SearchInput input = job.Input();
+    input.base.moment_type = type;
+    const auto found = ChoosePolicy(input);
+    EXPECT_TRUE(found.ok()) << found.status();
+    EXPECT_LE(found->best.arena_bytes, job.device_bytes);
+    return found->best;
+  };
+  const PolicyCandidate f32 = choose(MomentType::kFloat32), bf16 = choose(MomentType::kBfloat16),
+                        int8 = choose(MomentType::kInt8Blocks);
+  EXPECT_LT(bf16.step_seconds, f32.step_seconds);
+  EXPECT_LE(int8.step_seconds, bf16.step_seconds);
+  EXPECT_EQ(MomentBytes(MomentType::kInt8Blocks, 256), 2 * (256 + 4));
+}
+
 TEST(SearchTest, SavesNoMoreThanTheJobAllows) {
   for (SaveLevel level : {SaveLevel::kAttention, SaveLevel::kInput}) {
     const Case job{.save_at_most = level};

@@ -24,6 +24,7 @@
 #include "engine/train/checkpoint_directory.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/model_input.h"
+#include "engine/train/policy_choice.h"
 #include "engine/train/train_with_plan.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -135,6 +136,41 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
     // Weights, moments, counters and the manifest itself.
     EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == wanted);
   }
+}
+
+// On other hardware or inside other limits a plan may have other chunks, which change rounding: a
+// run that goes on keeps those of its checkpoint, while the rest of its policy is another.
+TEST_F(ResumeTest, GoesOnWithTheChunksOfItsCheckpointWhateverElseIsPlanned) {
+  constexpr int64_t kRows = 16;
+  const TrainConfig whole = Config("whole");
+  const PlanChange small_chunks = [&](const ModelInput& model, TrainingPlan& plan) {
+    plan.policy.head_chunk_rows = plan.executor.head_chunk_rows = kRows;
+    plan.memory.rounding = RoundingWords(whole, model.spec, plan.policy);
+  };
+  const auto run = [&](const TrainConfig& config, int64_t stop_after) {
+    RecordingObserver observer;
+    observer.stop_after = stop_after;
+    const auto summary = TrainWithPlan(config, small_chunks, observer);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return observer;
+  };
+  const RecordingObserver uninterrupted = run(whole, INT64_MAX);
+  const int64_t total = uninterrupted.total_steps;
+  TrainConfig config = Config("cut");
+  run(config, 3);
+  config.batch.save_level = SaveLevel::kInput;
+  config.compute_threads = 2;
+  const RecordingObserver rest = MustTrain(config);  // by the planner, who knows of no small chunks
+  ExpectSameSteps(uninterrupted.steps, rest.steps, 3);
+  EXPECT_THAT(rest.log, Not(HasSubstr("other rounding")));
+  EXPECT_EQ(FactsOf(Checkpoint(config, total)).rounding.at("plan.head_chunk_rows"),
+            absl::StrCat(kRows));
+  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+  // A new run has chunks of its own.
+  const TrainConfig fresh = Config("fresh");
+  MustTrain(fresh);
+  EXPECT_NE(FactsOf(Checkpoint(fresh, total)).rounding.at("plan.head_chunk_rows"),
+            absl::StrCat(kRows));
 }
 
 // Evaluation, two micro-batches a step, an epoch and most of the next; where state lies and when it

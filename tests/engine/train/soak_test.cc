@@ -70,6 +70,7 @@ class SamplingObserver : public TrainObserver {
     if (record.step % kStepsPerSample != 0 || samples.size() == samples.capacity()) return;
     samples.push_back({record.step, ResidentBytes(), OpenDescriptors(), Threads()});
   }
+  void OnPlanMissed(const PlanMissRecord&) override {}
   void OnEvaluation(const EvaluationRecord&) override { ++evaluations; }
   void OnResumed(const ResumeRecord&) override {}
   void OnCheckpointSaved(const CheckpointRecord&) override { ++saved; }

@@ -19,6 +19,7 @@ class RecordingObserver : public TrainObserver {
   void OnPhase(Phase phase, double /*fraction*/) override { phases.push_back(phase); }
   void OnTotalSteps(int64_t total) override { total_steps = total; }
   void OnStep(const StepRecord& record) override { steps.push_back(record); }
+  void OnPlanMissed(const PlanMissRecord& record) override { misses.push_back(record); }
   void OnEvaluation(const EvaluationRecord& record) override { evaluations.push_back(record); }
   void OnResumed(const ResumeRecord& record) override { resumed.push_back(record); }
   void OnCheckpointSaved(const CheckpointRecord& record) override { saved.push_back(record.step); }
@@ -38,6 +39,7 @@ class RecordingObserver : public TrainObserver {
   int64_t total_steps = 0;
   std::vector<StepRecord> steps;
   std::vector<EvaluationRecord> evaluations;
+  std::vector<PlanMissRecord> misses;
   std::vector<ResumeRecord> resumed;
   std::vector<int64_t> saved, removed;
   std::vector<std::pair<int64_t, absl::Status>> failed;

@@ -34,12 +34,20 @@ TEST(TrainingPlanTest, NamesThePeakOfEveryPhaseAndTheClasses) {
   const auto plan = PlanTraining(config);
   ASSERT_TRUE(plan.ok()) << plan.status();
   std::set<Phase> phases;
-  for (const auto& [phase, bytes] : plan->phase_bytes) {
-    phases.insert(phase);
-    EXPECT_GT(bytes, 0);
-    EXPECT_LE(bytes, plan->host_peak_bytes);
+  std::vector<std::string> parts;
+  for (const MemoryPlanSummary::PhaseMemory& part : plan->phases) {
+    phases.insert(part.phase);
+    parts.push_back(part.name);
+    EXPECT_GT(part.host_bytes, 0);
+    EXPECT_LE(part.host_bytes, plan->host_peak_bytes);
+    int64_t sum = 0;
+    for (const auto& entry : part.classes) sum += entry.bytes;
+    EXPECT_EQ(sum, part.host_bytes) << part.name;
+    EXPECT_EQ(part.device_bytes, 0);
   }
   EXPECT_EQ(phases.size(), 6u);
+  EXPECT_THAT(parts, ::testing::ElementsAre("data", "import", "resume", "first step", "step",
+                                            "evaluation", "checkpoint", "export"));
   std::string names;
   for (const auto& entry : plan->classes) names += entry.name + ";";
   for (const char* expected : {"master weights", "optimizer state", "host gradients",
@@ -99,7 +107,8 @@ TEST(TrainingPlanTest, AGpuWithLessMemoryGetsThePolicyThatFitsAndNoOther) {
     EXPECT_EQ(again->device_bytes, plan->device_bytes);
     memory = plan->device_bytes * 15 / 16;
   }
-  EXPECT_THAT(policies.front(), HasSubstr("weights resident, everything saved"));
+  EXPECT_THAT(policies.front(),
+              AllOf(HasSubstr("weights resident"), HasSubstr("everything saved")));
   EXPECT_THAT(policies.back(), AllOf(HasSubstr("weights streamed"), HasSubstr("inputs saved")));
   EXPECT_GE(policies.size(), 4u);
   EXPECT_EQ(std::set<std::string>(policies.begin(), policies.end()).size(), policies.size());
@@ -140,8 +149,8 @@ TEST(TrainingPlanTest, OnAGpuTheArenaIsNotTheHosts) {
   for (const char* expected : {"weight slots", "activations", "saved tensors", "rotary table"}) {
     EXPECT_THAT(device, HasSubstr(expected));
   }
-  EXPECT_NEAR(static_cast<double>(device_bytes), static_cast<double>(plan->device_bytes),
-              0.02 * static_cast<double>(plan->device_bytes));
+  // Buffers that share bytes count each: a first round that is larger lies where sums come later.
+  EXPECT_GE(static_cast<double>(device_bytes), 0.98 * static_cast<double>(plan->device_bytes));
   // BC-03: exactly the store is registered, 14 bytes a parameter; a block begins on a huge page.
   constexpr double kHugePage = 2 << 20;
   const double store_bytes = 14.0 * static_cast<double>(plan->parameters);
@@ -176,8 +185,7 @@ TEST(TrainingPlanTest, ADeviceTooSmallIsRefusedWithTheMicroBatchThatFits) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("fits with batch.micro_batch_tokens: 256"));
   // A cap that cannot hold one block.
   EXPECT_THAT(std::string(PlanTraining(GpuConfig(dir, 1 << 20)).status().message()),
-              AllOf(HasSubstr("no micro-batch fits (one row needs "),
-                    HasSubstr("limits.device_memory_bytes")));
+              AllOf(HasSubstr("no micro-batch fits (one row needs "), HasSubstr("for CUDA")));
 }
 
 TEST(TrainingPlanTest, SavesLessWhereHostMemoryIsShortAndRefusesWhatDoesNotFitEvenSo) {
@@ -234,6 +242,120 @@ TEST(TrainingPlanTest, PredictsAStepAndSaysWhatElseThereWas) {
   ASSERT_FALSE(tight->prediction.settings.empty());
   EXPECT_EQ(tight->prediction.settings.front().words, "batch.tokens_per_step: 8192");
   EXPECT_THAT(tight->prediction.settings.front().effect, HasSubstr("% tokens/s"));
+}
+
+TEST(TrainingPlanTest, EstimatesTheWholeJobAndShowsItsStep) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
+  config.device.card = "NVIDIA H100 80GB HBM3";
+  config.schedule.max_steps = 50;
+  const auto plan = PlanTraining(config, {.program = true, .trace = true});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const JobEstimate& estimate = plan->estimate;
+  EXPECT_EQ(estimate.steps, 50);
+  EXPECT_FALSE(estimate.steps_estimated);
+  EXPECT_DOUBLE_EQ(estimate.seconds, 50 * plan->prediction.step_seconds);
+  // Between an idle card and a busy one.
+  EXPECT_GT(estimate.joules, (250 + 75) * estimate.seconds);
+  EXPECT_LE(estimate.joules, (250 + 700) * estimate.seconds);
+
+  EXPECT_THAT(plan->step_program, ::testing::StartsWith("program blocks=10 micro_batches=4"));
+  const nlohmann::json trace = nlohmann::json::parse(plan->step_trace);
+  double end = 0;
+  std::set<std::string> threads;
+  int64_t ops = 0;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") threads.insert(std::string(event["args"]["name"]));
+    if (event["ph"] != "X") continue;
+    ++ops;
+    end = std::max(end, event["ts"].get<double>() + event["dur"].get<double>());
+  }
+  EXPECT_EQ(threads, (std::set<std::string>{"copy_in", "compute", "copy_out", "host"}));
+  EXPECT_NEAR(end * 1e-6, plan->prediction.step_seconds, 0.02 * plan->prediction.step_seconds);
+  int64_t lines = 0;
+  for (size_t at = 0; (at = plan->step_program.find("\n%", at)) != std::string::npos; ++at) ++lines;
+  EXPECT_EQ(ops, lines);
+
+  // Epochs of text that nobody has tokenized: a token a byte.
+  config.schedule = {.epochs = 3};
+  config.data.tokenizer = TokenizerChoice::kBytes;
+  const auto epochs = PlanTraining(config);
+  ASSERT_TRUE(epochs.ok()) << epochs.status();
+  EXPECT_TRUE(epochs->estimate.steps_estimated);
+  const auto bytes = static_cast<int64_t>(std::filesystem::file_size(dir.Path("data.txt")));
+  EXPECT_EQ(epochs->estimate.steps, 3 * CeilDiv(bytes, 4096));
+  EXPECT_TRUE(epochs->step_program.empty() && epochs->step_trace.empty());
+}
+
+TEST(TrainingPlanTest, ChoosesTheMicroBatchWhereTheJobHasNone) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
+  config.batch.micro_batch_tokens = 0;
+  const auto chosen = PlanTraining(config);
+  ASSERT_TRUE(chosen.ok()) << chosen.status();
+  EXPECT_GT(chosen->micro_batch_tokens, 0);
+  EXPECT_EQ(4096 % chosen->micro_batch_tokens, 0);
+  for (int64_t tokens : {256, 512, 1024, 2048, 4096}) {
+    config.batch.micro_batch_tokens = tokens;
+    const auto other = PlanTraining(config);
+    ASSERT_TRUE(other.ok()) << other.status();
+    EXPECT_EQ(other->micro_batch_tokens, tokens);
+    EXPECT_LE(chosen->prediction.step_seconds, 1.01 * other->prediction.step_seconds) << tokens;
+  }
+  // Less memory, smaller micro-batches; where none fits, one row says what is missing.
+  config.batch.micro_batch_tokens = 0;
+  int64_t smallest = chosen->micro_batch_tokens;
+  absl::Status refused;
+  for (config.device.memory_bytes = chosen->device_bytes; refused.ok();
+       config.device.memory_bytes = config.device.memory_bytes * 3 / 4) {
+    const auto plan = PlanTraining(config);
+    refused = plan.status();
+    if (plan.ok()) smallest = std::min(smallest, plan->micro_batch_tokens);
+  }
+  EXPECT_LT(smallest, 1024);
+  EXPECT_EQ(ReasonOf(refused), reason::kDeviceMemoryInsufficient);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("no micro-batch fits"));
+}
+
+TEST(TrainingPlanTest, PlansMomentsThatNoExecutorHas) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
+  const auto bytes_of = [&](MomentType type, bool on_storage) {
+    config.moment_type = type;
+    config.moments_on_storage = on_storage;
+    const auto plan = PlanTraining(config);
+    EXPECT_TRUE(plan.ok()) << plan.status();
+    for (const auto& entry : plan->phases[3].classes) {
+      if (entry.name == "optimizer state") return std::pair(entry.bytes, plan->parameters);
+    }
+    return std::pair(int64_t{-1}, int64_t{0});
+  };
+  const auto [f32, parameters] = bytes_of(MomentType::kFloat32, false);
+  EXPECT_GE(f32, 8 * parameters);
+  EXPECT_EQ(bytes_of(MomentType::kBfloat16, false).first, 4 * parameters);
+  EXPECT_EQ(bytes_of(MomentType::kInt8Blocks, false).first,
+            MomentBytes(MomentType::kInt8Blocks, parameters));
+  EXPECT_LT(bytes_of(MomentType::kFloat32, true).first, f32 / 2);
+  // A step that waits for storage takes longer.
+  config.device.memory_bytes = int64_t{80} << 20;
+  config.moments_on_storage = false;
+  const double in_memory = PlanTraining(config)->prediction.step_seconds;
+  config.moments_on_storage = true;
+  EXPECT_GT(PlanTraining(config)->prediction.step_seconds, in_memory);
+}
+
+TEST(TrainingPlanTest, ACapIsNamedAsTheLimitThatBinds) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = GpuConfig(dir, 1 << 20);
+  EXPECT_EQ(MetadataOf(PlanTraining(config).status())["limit_source"], "device memory");
+  config.device.memory_capped = true;
+  const absl::Status status = PlanTraining(config).status();
+  EXPECT_EQ(MetadataOf(status)["limit_source"], "limits.device_memory_bytes");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("(limit: limits.device_memory_bytes)"));
 }
 
 TEST(TrainingPlanTest, RefusesBatchesThatNoProgramCouldHold) {

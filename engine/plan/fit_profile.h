@@ -1,0 +1,33 @@
+// From measured timelines to rates: the profile under which OpSeconds() gives what was measured.
+//
+// A duration is linear in the reciprocals of the rates, so what each rate counts of an op is what
+// OpSeconds() says when that rate is 1 and all others cost nothing. The reciprocals are then a
+// least-squares fit over all ops, none negative, each op by its relative error. A rate that no op
+// tells apart from others stays near what it was.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "engine/model/layout.h"
+#include "engine/plan/machine_profile.h"
+#include "engine/plan/op_cost.h"
+#include "engine/plan/step_program.h"
+
+namespace penstock {
+
+// One program that was run, with the measured duration of each op.
+struct MeasuredProgram {
+  const StepProgram& program;
+  const ModelSpec& spec;
+  const ModelLayout& layout;
+  CostInput cost;
+  std::vector<double> op_seconds;
+};
+
+// `prior`: what is known of such a machine. Storage rates are taken over from it.
+// REQUIRES: no tensors saved on the host; documents of the programs are at most 1,024 or at least
+// 4,096 tokens long on average, where one of the two attention rates holds alone.
+MachineProfile FitProfile(std::span<const MeasuredProgram> runs, const MachineProfile& prior);
+
+}  // namespace penstock

@@ -1,0 +1,82 @@
+#include "engine/plan/fit_profile.h"
+
+#include "bench/geometry.h"
+#include "engine/plan/train_program.h"
+#include "gtest/gtest.h"
+
+namespace penstock {
+namespace {
+
+ModelSpec Small() {
+  ModelSpec spec = *FindGeometry("qwen2.5-0.5b");
+  spec.num_layers = 3;
+  spec.window.assign(3, 0);
+  spec.vocab_size = 4096;
+  return spec;
+}
+
+// Steps of short and of long documents, as a calibration runs them, on a machine of these rates.
+// `noise`: how far every other op is off.
+MachineProfile Fitted(const MachineProfile& truth, const MachineProfile& prior, double noise) {
+  const ModelSpec spec = Small();
+  const ModelLayout layout = MakeLayout(spec);
+  const ProgramShape shape = {
+      .micro_batches = 2, .tokens_per_micro_batch = 4096, .element_bytes = 2};
+  std::vector<StepProgram> programs;
+  std::vector<CostInput> costs;
+  for (double document : {64.0, 1024.0, 4096.0}) {
+    for (SaveLevel level : {SaveLevel::kAll, SaveLevel::kInput}) {
+      Policy policy{.saving = {.level = level}, .gradient_type = GradientType::kBfloat16};
+      programs.push_back(*BuildTrainProgram(spec, layout, policy, shape));
+      costs.push_back({.tokens_per_micro_batch = 4096,
+                       .mean_document_tokens = document,
+                       .head_chunk_rows = policy.head_chunk_rows});
+    }
+  }
+  std::vector<MeasuredProgram> runs;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    std::vector<double> seconds = OpSeconds(programs[i], spec, layout, costs[i], truth);
+    for (size_t op = 0; op < seconds.size(); ++op)
+      seconds[op] *= 1 + (op % 2 == 0 ? noise : -noise);
+    runs.push_back({programs[i], spec, layout, costs[i], std::move(seconds)});
+  }
+  return FitProfile(runs, prior);
+}
+
+void ExpectRates(const MachineProfile& found, const MachineProfile& truth, double share) {
+  EXPECT_NEAR(found.matmul_flops / truth.matmul_flops, 1, share);
+  EXPECT_NEAR(found.attention_forward_flops / truth.attention_forward_flops, 1, 3 * share);
+  EXPECT_NEAR(found.attention_backward_flops / truth.attention_backward_flops, 1, 3 * share);
+  EXPECT_NEAR(found.long_attention_forward_flops / truth.long_attention_forward_flops, 1,
+              3 * share);
+  EXPECT_NEAR(found.long_attention_backward_flops / truth.long_attention_backward_flops, 1,
+              3 * share);
+  EXPECT_NEAR(found.device_bytes / truth.device_bytes, 1, 3 * share);
+  EXPECT_NEAR(found.copy_in_bytes / truth.copy_in_bytes, 1, share);
+  EXPECT_NEAR(found.copy_out_bytes / truth.copy_out_bytes, 1, share);
+  EXPECT_NEAR(found.adamw_parameters / truth.adamw_parameters, 1, share);
+}
+
+TEST(FitProfileTest, FindsTheRatesOfTheMachineThatWasMeasured) {
+  const MachineProfile h100 = MachineProfiles()[0].rates;
+  for (const NamedProfile& machine : MachineProfiles()) {
+    SCOPED_TRACE(machine.name);
+    // Known before: another machine.
+    ExpectRates(Fitted(machine.rates, h100, 0), machine.rates, 0.02);
+  }
+}
+
+TEST(FitProfileTest, ToleratesMeasurementsThatScatter) {
+  const MachineProfile h100 = MachineProfiles()[0].rates;
+  ExpectRates(Fitted(h100, FindMachineProfile("a100-80gb-pcie4")->rates, 0.05), h100, 0.1);
+}
+
+TEST(FitProfileTest, WhatWasNotMeasuredStaysAsKnown) {
+  const MachineProfile h100 = MachineProfiles()[0].rates;
+  const MachineProfile found = FitProfile({}, h100);
+  ExpectRates(found, h100, 1e-6);
+  EXPECT_EQ(found.storage_read_bytes, h100.storage_read_bytes);
+}
+
+}  // namespace
+}  // namespace penstock
