@@ -24,7 +24,7 @@ class DaemonTest : public testing::Test {
     EngineHooks hooks = FakeHooks();
     options_.devices = hooks.make_devices();
     options_.planner = hooks.make_planner({}, options_.devices);
-    options_.inspector = hooks.make_inspector({}, options_.devices);
+    options_.inspector = hooks.make_inspector({}, options_.devices, 0);
     options_.output_checker = hooks.make_output_checker({});
   }
 
