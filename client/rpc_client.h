@@ -34,11 +34,16 @@ class RpcClient {
                                                              Response*),
                                 const Request& request) {
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout_));
+    context.set_deadline(Deadline());
     Response response;
     const grpc::Status status = (stub.*method)(&context, request, &response);
     if (!status.ok()) return ToStatus(status);
     return response;
+  }
+
+  // Of a call that begins now.
+  std::chrono::system_clock::time_point Deadline() const {
+    return std::chrono::system_clock::now() + absl::ToChronoMilliseconds(timeout_);
   }
 
   // Of the calls that follow.

@@ -238,6 +238,9 @@ absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& config,
 
 struct InspectOptions {
   int64_t examples = 0;
+  // What it may hold beside the process: HOST_MEMORY_INSUFFICIENT for data that take more, and
+  // fewer threads where each may have too little. 0: what it takes.
+  int64_t host_memory_bytes = 0;
   DataProgress progress = nullptr;  // a status that is not OK ends the work with it
 };
 
@@ -281,7 +284,8 @@ struct StepRecord {
   double loss = 0;
   int64_t labelled_tokens = 0;
   int64_t real_tokens = 0;
-  double grad_norm = 0;  // before clipping
+  int64_t padding_tokens = 0;  // computed beside them, to no end
+  double grad_norm = 0;        // before clipping
   double clip_scale = 1;
   double learning_rate = 0;
   double step_seconds = 0;

@@ -33,7 +33,7 @@ struct Flags {
   std::string config_file;
   std::optional<std::string> state_directory, socket, listen, log_level;
   std::vector<std::string> allowed_roots;
-  std::optional<int64_t> host_memory_bytes;
+  std::optional<int64_t> host_memory_bytes, inspection_memory_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
       stream_heartbeat_seconds, priority_aging_seconds;
   bool no_calibration = false;
@@ -54,6 +54,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "Directory that paths in requests may lie in; repeatable; default $HOME");
   app.add_option("--host-memory-bytes", flags.host_memory_bytes,
                  "Host memory jobs may reserve; default what the machine and its cgroups leave");
+  app.add_option("--inspection-memory-bytes", flags.inspection_memory_bytes,
+                 "Host memory that looking at data may take; default a sixteenth, 1 to 16 GiB");
   app.add_option("--max-queued-jobs", flags.max_queued_jobs, "Jobs that may wait; default 1000");
   app.add_option("--max-streams", flags.max_streams, "Watch streams at one time; default 1000");
   app.add_option("--worker-silence-seconds", flags.worker_silence_seconds,
@@ -95,6 +97,9 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
     for (const std::string& root : flags.allowed_roots) config.add_allowed_roots(root);
   }
   if (flags.host_memory_bytes) config.set_host_memory_bytes(*flags.host_memory_bytes);
+  if (flags.inspection_memory_bytes) {
+    config.set_inspection_memory_bytes(*flags.inspection_memory_bytes);
+  }
   if (flags.max_queued_jobs) config.set_max_queued_jobs(*flags.max_queued_jobs);
   if (flags.max_streams) config.set_max_streams(*flags.max_streams);
   if (flags.worker_silence_seconds) {
@@ -138,6 +143,8 @@ absl::Status CheckRanges(const internal::DaemonConfig& config) {
     return Invalid(field, absl::StrCat(value), absl::StrCat(low, " to ", high));
   };
   PENSTOCK_RETURN_IF_ERROR(in_range("host_memory_bytes", config.host_memory_bytes(), 0, INT64_MAX));
+  PENSTOCK_RETURN_IF_ERROR(
+      in_range("inspection_memory_bytes", config.inspection_memory_bytes(), 0, INT64_MAX));
   PENSTOCK_RETURN_IF_ERROR(in_range("max_queued_jobs", config.max_queued_jobs(), 1, 100'000));
   PENSTOCK_RETURN_IF_ERROR(in_range("max_streams", config.max_streams(), 1, 100'000));
   PENSTOCK_RETURN_IF_ERROR(

@@ -105,21 +105,23 @@ absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request,
 absl::StatusOr<v1::InspectDataResponse> InspectJobData(const v1::InspectDataRequest& request,
                                                        const std::vector<std::string>& roots,
                                                        const DeviceRegistry& devices,
+                                                       int64_t host_memory_bytes,
                                                        const std::string& token_cache_directory,
-                                                       const std::function<bool()>& abandoned) {
+                                                       const std::function<bool(double)>& go_on) {
   PENSTOCK_ASSIGN_OR_RETURN(
       ResolvedSpec resolved,
       ResolveJobSpec(request.spec(), roots,
                      {.devices = devices.List(), .missing_gpus = devices.missing_gpus()}));
   resolved.config.token_cache_directory = token_cache_directory;
-  const auto progress = [&](double) {
-    if (!abandoned()) return absl::OkStatus();
+  const auto progress = [&](double fraction) {
+    if (go_on(fraction)) return absl::OkStatus();
     return Error(absl::StatusCode::kCancelled, reason::kCallCancelled,
                  "the call was cancelled or its deadline passed; data read so far are not kept");
   };
-  PENSTOCK_ASSIGN_OR_RETURN(
-      const DataInspection inspection,
-      InspectData(resolved.config, {.examples = request.examples(), .progress = progress}));
+  PENSTOCK_ASSIGN_OR_RETURN(const DataInspection inspection,
+                            InspectData(resolved.config, {.examples = request.examples(),
+                                                          .host_memory_bytes = host_memory_bytes,
+                                                          .progress = progress}));
   v1::InspectDataResponse response = ToProto(inspection);
   for (std::string& warning : resolved.warnings) response.add_warnings(std::move(warning));
   return response;
@@ -150,10 +152,12 @@ EngineHooks Hooks() {
     };
   };
   hooks.make_inspector = [](const std::vector<std::string>& roots,
-                            std::shared_ptr<const DeviceRegistry> devices) -> DataInspector {
-    return [roots, devices](const v1::InspectDataRequest& request, const std::string& cache,
-                            const std::function<bool()>& abandoned) {
-      return InspectJobData(request, roots, *devices, cache, abandoned);
+                            std::shared_ptr<const DeviceRegistry> devices,
+                            int64_t host_memory_bytes) -> DataInspector {
+    return [roots, devices, host_memory_bytes](const v1::InspectDataRequest& request,
+                                               const std::string& cache,
+                                               const std::function<bool(double)>& go_on) {
+      return InspectJobData(request, roots, *devices, host_memory_bytes, cache, go_on);
     };
   };
   hooks.make_output_checker = [](const std::vector<std::string>& roots) -> OutputChecker {

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -72,6 +73,11 @@ void LogDevices(const DeviceRegistry& devices) {
   if (!devices.missing_gpus().empty()) spdlog::info("no GPU: {}", devices.missing_gpus());
 }
 
+// Unless it is configured.
+int64_t InspectionMemoryBytes(int64_t host_memory_bytes) {
+  return std::clamp(host_memory_bytes / 16, int64_t{1} << 30, int64_t{16} << 30);
+}
+
 DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   const internal::DaemonConfig& config = settings.config;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
@@ -97,7 +103,10 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
                                                           std::move(hooks.profiles));
   options.calibrate_at_start = config.calibrate_at_start();
   options.planner = hooks.make_planner(roots, options.devices, options.profiles);
-  options.inspector = hooks.make_inspector(roots, options.devices);
+  options.inspector = hooks.make_inspector(roots, options.devices,
+                                           config.inspection_memory_bytes() > 0
+                                               ? config.inspection_memory_bytes()
+                                               : InspectionMemoryBytes(options.host_memory_bytes));
   options.output_checker = hooks.make_output_checker(roots);
   return options;
 }

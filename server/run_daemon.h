@@ -21,7 +21,8 @@ struct EngineHooks {
                             std::shared_ptr<const ProfileStore> profiles)>
       make_planner;
   std::function<DataInspector(const std::vector<std::string>& allowed_roots,
-                              std::shared_ptr<const DeviceRegistry> devices)>
+                              std::shared_ptr<const DeviceRegistry> devices,
+                              int64_t host_memory_bytes)>
       make_inspector;
   std::function<OutputChecker(const std::vector<std::string>& allowed_roots)> make_output_checker;
   ProfileHooks profiles;

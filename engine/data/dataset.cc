@@ -38,6 +38,19 @@ absl::Status CheckLabels(const Dataset& dataset, const char* side) {
   return absl::OkStatus();
 }
 
+absl::Status CheckNumber(int64_t documents, int64_t most) {
+  if (documents <= most) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
+               absl::StrCat("the data has ", documents,
+                            " documents or more, and memory is allowed "
+                            "for a list of ",
+                            most,
+                            "; take fewer with max_rows, or allow more "
+                            "memory"),
+               {{"needed_bytes", absl::StrCat(documents * kBytesPerListedDocument)},
+                {"usable_bytes", absl::StrCat(most * kBytesPerListedDocument)}});
+}
+
 // A number in [0, 1) for each document.
 double Draw(uint64_t seed, int64_t document) {
   const uint64_t bits = CounterRandom(seed, RandomStream::kHeldOut, 0, document);
@@ -88,6 +101,7 @@ absl::StatusOr<std::vector<Dataset::Part>> OpenParts(const JobDataArgs& args,
                                                      const std::vector<DatasetSource>& datasets,
                                                      double begin, double end) {
   std::vector<Dataset::Part> parts;
+  int64_t documents = 0;
   const double step = (end - begin) / static_cast<double>(datasets.size());
   for (const DatasetSource& dataset : datasets) {
     if (!(dataset.weight > 0 && dataset.weight <= kMaxWeight)) {  // also refuses NaN
@@ -103,6 +117,8 @@ absl::StatusOr<std::vector<Dataset::Part>> OpenParts(const JobDataArgs& args,
                                  .directory = args.cache_directory,
                                  .progress = Share(args.progress, at, at + step)}));
     PENSTOCK_RETURN_IF_ERROR(CheckIdsFit(*cache, args.embedding_rows));
+    documents += cache->documents();
+    PENSTOCK_RETURN_IF_ERROR(CheckNumber(documents, args.max_documents));
     Dataset::Part part = Dataset::Whole(std::move(cache));
     part.name = dataset.name;
     part.weight = dataset.weight;

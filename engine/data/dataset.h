@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -110,9 +111,14 @@ struct JobDataArgs {
   int64_t embedding_rows = 0;
   const ExampleEncoder* encoder = nullptr;
   int threads = 1;
+  // Of all datasets together: their lists lie in memory. ResourceExhausted beyond that.
+  int64_t max_documents = std::numeric_limits<int64_t>::max();
   std::string cache_directory;
   DataProgress progress = nullptr;
 };
+
+// What a document takes in such a list.
+inline constexpr int64_t kBytesPerListedDocument = sizeof(Dataset::Range);
 
 struct JobData {
   std::shared_ptr<const Dataset> train;

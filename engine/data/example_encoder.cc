@@ -100,13 +100,24 @@ MaybeError ExampleEncoder::EncodePair(const PromptCompletion& example,
   return AddFramed(std::span(&completion, 1), encoded);
 }
 
+MaybeError ExampleEncoder::Tokenize(const std::string& text, Encoding& encoding) const {
+  const auto bytes = static_cast<int64_t>(text.size());
+  if (bytes > kMaxExampleBytes) {
+    return Bad(absl::StrCat("an example of ", bytes, " bytes of text, at most ", kMaxExampleBytes,
+                            " are taken; split it, or give long text as a text file, which is cut "
+                            "into windows"));
+  }
+  std::unique_lock<std::mutex> alone;
+  if (bytes > kLargeExampleBytes) alone = std::unique_lock<std::mutex>(*large_);
+  const absl::Status status = args_.tokenizer->EncodeWithSpans(text, {}, encoding);
+  if (!status.ok()) return Bad(status);
+  return std::nullopt;
+}
+
 MaybeError ExampleEncoder::AddFramed(std::span<const TrainedSpan> spans,
                                      EncodedExample& encoded) const {
   Encoding encoding;
-  if (const absl::Status status = args_.tokenizer->EncodeWithSpans(encoded.text, {}, encoding);
-      !status.ok()) {
-    return Bad(status);
-  }
+  if (auto error = Tokenize(encoded.text, encoding)) return error;
   const TokenMask mask = MaskTokens(spans, encoding.spans);
   encoded.straddling = mask.straddling;
   const auto add = [&](const std::vector<int32_t>& ids, int64_t at, uint8_t trained) {
@@ -141,10 +152,7 @@ MaybeError ExampleEncoder::EncodeChat(const Chat& example, EncodedExample& encod
     text->spans = *std::move(selected);
   }
   Encoding encoding;
-  if (const absl::Status status = args_.tokenizer->EncodeWithSpans(text->text, {}, encoding);
-      !status.ok()) {
-    return Bad(status);
-  }
+  if (auto error = Tokenize(text->text, encoding)) return error;
   TokenMask mask = MaskTokens(text->spans, encoding.spans);
   encoded = {.text = std::move(text->text),
              .ids = std::move(encoding.ids),

@@ -11,6 +11,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -39,6 +41,12 @@ struct DocumentFrame {
   std::vector<int32_t> before = {};  // BOS, if the tokenizer has it added
   std::vector<int32_t> after = {};   // the end-of-document
 };
+
+// An example of more text is a bad row: its tokens would not fit any row of a batch, and to make
+// them takes a hundred times the memory.
+inline constexpr int64_t kMaxExampleBytes = int64_t{16} << 20;
+// Of longer ones, the threads of an encoder tokenize one at a time.
+inline constexpr int64_t kLargeExampleBytes = int64_t{1} << 20;
 
 // What `tokenizer` adds to a text, with its end-of-document at the end, once.
 absl::StatusOr<DocumentFrame> MakeDocumentFrame(const Tokenizer& tokenizer);
@@ -86,12 +94,14 @@ class ExampleEncoder {
   std::optional<RowError> EncodePair(const PromptCompletion& example,
                                      EncodedExample& encoded) const;
   std::optional<RowError> EncodeChat(const Chat& example, EncodedExample& encoded) const;
+  std::optional<RowError> Tokenize(const std::string& text, Encoding& encoding) const;
   std::optional<RowError> AddFramed(std::span<const TrainedSpan> spans,
                                     EncodedExample& encoded) const;
   EncodeResult Limit(bool is_text, EncodedExample& encoded) const;
 
   Args args_;
   DocumentFrame frame_;
+  std::shared_ptr<std::mutex> large_ = std::make_shared<std::mutex>();
 };
 
 }  // namespace penstock

@@ -1,5 +1,7 @@
 #include "engine/data/row_documents.h"
 
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <utility>
 #include <variant>
@@ -94,12 +96,29 @@ absl::Status RowDocuments::ReadFile(InputFile& file, int64_t file_index) {
 
 absl::Status RowDocuments::EncodeGroup(const RowParser& parser) {
   if (read_ == 0) PENSTOCK_RETURN_IF_ERROR(LookAtFirstRow(parser));
-  args_.pool->ParallelFor(static_cast<int64_t>(group_.size()),
-                          [&](int64_t i, int) { EncodeRow(parser, group_[i]); });
-  for (const Row& row : group_) PENSTOCK_RETURN_IF_ERROR(GiveOut(row));
+  const size_t most = static_cast<size_t>(kRowsPerLook * args_.pool->size());
+  for (std::span<Row> left(group_); !left.empty();) {
+    EncodeRows(parser, left.first(std::min(most, left.size())));
+    for (; !left.empty() && left.front().done; left = left.subspan(1)) {
+      PENSTOCK_RETURN_IF_ERROR(GiveOut(left.front()));
+      left.front() = {};
+    }
+    if (args_.progress) PENSTOCK_RETURN_IF_ERROR(args_.progress(0));
+  }
   group_.clear();
   group_bytes_ = 0;
   return absl::OkStatus();
+}
+
+// The first of them at least; which others is left to chance if they have many tokens.
+void RowDocuments::EncodeRows(const RowParser& parser, std::span<Row> rows) const {
+  std::atomic<int64_t> tokens = 0;
+  args_.pool->ParallelFor(static_cast<int64_t>(rows.size()), [&](int64_t i, int) {
+    if (rows[i].done || (i > 0 && tokens > kRowGroupTokens)) return;
+    EncodeRow(parser, rows[i]);
+    rows[i].done = true;
+    tokens += static_cast<int64_t>(rows[i].encoded.ids.size());
+  });
 }
 
 // That can be read. If none can, they are all bad rows, whatever the format.
@@ -137,6 +156,11 @@ void RowDocuments::EncodeRow(const RowParser& parser, Row& row) const {
     row.error = std::move(*error);
   } else {
     row.result = std::get<EncodeResult>(std::move(result));
+  }
+  const ExampleFate fate = row.result.fate;
+  if (row.error || (fate != ExampleFate::kUsed && fate != ExampleFate::kTruncated)) {
+    row.encoded = {};  // nobody will look at it
+    return;
   }
   row.encoded.text = {};
   row.encoded.spans = {};

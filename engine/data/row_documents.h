@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ namespace penstock {
 // Rows are worked on in groups of at most so many bytes, or one row if it has more.
 inline constexpr int64_t kRowGroupBytes = int64_t{4} << 20;
 inline constexpr int64_t kRowGroupRows = 4096;
+// A template may make much of a short row. Once a group's rows have so many tokens, what is done
+// is given out before more is begun.
+inline constexpr int64_t kRowGroupTokens = int64_t{16} << 20;
+// So many rows for each thread are worked on between two looks at whether to go on.
+inline constexpr int64_t kRowsPerLook = 16;
 
 // Reads the files of one source, one after the other.
 class RowDocuments {
@@ -32,6 +38,7 @@ class RowDocuments {
     ThreadPool* pool = nullptr;
     BadRows* bad_rows = nullptr;
     DocumentSink* sink = nullptr;
+    ReadProgress progress = nullptr;  // asked also while no byte is read, which may take long
   };
   explicit RowDocuments(const Args& args);
 
@@ -52,6 +59,7 @@ class RowDocuments {
     SourceLocation location;
     int64_t column = 1;
     // What became of it.
+    bool done = false;
     std::optional<RowError> error;
     EncodeResult result;
     EncodedExample encoded;
@@ -61,6 +69,7 @@ class RowDocuments {
   absl::Status EncodeGroup(const RowParser& parser);
   absl::Status LookAtFirstRow(const RowParser& parser);
   void UseFormat(const FormatSpec& format);
+  void EncodeRows(const RowParser& parser, std::span<Row> rows) const;
   void EncodeRow(const RowParser& parser, Row& row) const;
   absl::Status GiveOut(const Row& row);
 

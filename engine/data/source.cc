@@ -128,7 +128,8 @@ absl::StatusOr<std::vector<std::string>> ReadDocuments(const DataSource& source,
                      .encoder = args.encoder,
                      .pool = &pool,
                      .bad_rows = &bad_rows,
-                     .sink = &sink});
+                     .sink = &sink,
+                     .progress = args.progress});
   for (int64_t i = 0; i < static_cast<int64_t>(source.paths.size()); ++i) {
     const auto documents = [&] { return token_rows.documents() + text.documents() + rows.read(); };
     const int64_t documents_before = documents();

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -67,7 +68,8 @@ absl::Status SyncDirectory(const std::string& directory) {
 }  // namespace
 
 absl::StatusOr<TemporaryFile> TemporaryFile::Create(const std::string& directory,
-                                                    const std::string& stem) {
+                                                    const std::string& stem,
+                                                    int64_t keep_free_bytes) {
   // A name is never used twice, or RemoveStale() could remove the second file for the first.
   static std::atomic<int64_t> next_number = 0;
   constexpr int kAttempts = 1000;
@@ -77,7 +79,7 @@ absl::StatusOr<TemporaryFile> TemporaryFile::Create(const std::string& directory
     const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0 && errno == EEXIST) continue;
     if (fd < 0) return WriteError(path, "create it", errno);
-    if (LockAndStillThere(fd)) return TemporaryFile(directory, path, fd);
+    if (LockAndStillThere(fd)) return TemporaryFile(directory, path, fd, keep_free_bytes);
     close(fd);
   }
   return WriteError(path, "find a free name for it", EEXIST);
@@ -97,8 +99,12 @@ void TemporaryFile::RemoveStale(const std::string& directory) {
   }
 }
 
-TemporaryFile::TemporaryFile(std::string directory, std::string path, int fd)
-    : directory_(std::move(directory)), path_(std::move(path)), fd_(fd) {
+TemporaryFile::TemporaryFile(std::string directory, std::string path, int fd,
+                             int64_t keep_free_bytes)
+    : directory_(std::move(directory)),
+      path_(std::move(path)),
+      fd_(fd),
+      keep_free_bytes_(keep_free_bytes) {
   buffer_.reserve(kBufferBytes);
 }
 
@@ -106,6 +112,7 @@ TemporaryFile::TemporaryFile(TemporaryFile&& other) noexcept
     : directory_(std::move(other.directory_)),
       path_(std::exchange(other.path_, {})),
       fd_(std::exchange(other.fd_, -1)),
+      keep_free_bytes_(other.keep_free_bytes_),
       buffer_(std::move(other.buffer_)),
       flushed_bytes_(other.flushed_bytes_) {}
 
@@ -113,6 +120,7 @@ TemporaryFile& TemporaryFile::operator=(TemporaryFile&& other) noexcept {
   std::swap(directory_, other.directory_);
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
+  std::swap(keep_free_bytes_, other.keep_free_bytes_);
   std::swap(buffer_, other.buffer_);
   std::swap(flushed_bytes_, other.flushed_bytes_);
   return *this;
@@ -123,10 +131,27 @@ TemporaryFile::~TemporaryFile() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::Status TemporaryFile::Flush() {
-  const int64_t bytes = static_cast<int64_t>(buffer_.size());
-  PENSTOCK_RETURN_IF_ERROR(WriteAt(path_, fd_, flushed_bytes_, buffer_.data(), bytes));
+absl::Status TemporaryFile::CheckRoom() const {
+  struct statvfs info = {};
+  if (flushed_bytes_ < kSmallBytes || fstatvfs(fd_, &info) != 0) return absl::OkStatus();
+  const double free_bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  if (free_bytes >= static_cast<double>(keep_free_bytes_)) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, reason::kDiskInsufficient,
+               absl::StrCat(path_, ": ", static_cast<int64_t>(free_bytes),
+                            " bytes are left on its file system, of which ", keep_free_bytes_,
+                            " are kept free; free space there or configure another directory"),
+               {{"path", path_}});
+}
+
+absl::Status TemporaryFile::Write(const char* data, int64_t bytes) {
+  PENSTOCK_RETURN_IF_ERROR(CheckRoom());
+  PENSTOCK_RETURN_IF_ERROR(WriteAt(path_, fd_, flushed_bytes_, data, bytes));
   flushed_bytes_ += bytes;
+  return absl::OkStatus();
+}
+
+absl::Status TemporaryFile::Flush() {
+  PENSTOCK_RETURN_IF_ERROR(Write(buffer_.data(), static_cast<int64_t>(buffer_.size())));
   buffer_.clear();
   return absl::OkStatus();
 }
@@ -137,11 +162,7 @@ absl::Status TemporaryFile::Append(std::span<const std::byte> bytes) {
   if (static_cast<int64_t>(buffer_.size()) + size > kBufferBytes) {
     PENSTOCK_RETURN_IF_ERROR(Flush());
   }
-  if (size >= kBufferBytes) {
-    PENSTOCK_RETURN_IF_ERROR(WriteAt(path_, fd_, flushed_bytes_, data, size));
-    flushed_bytes_ += size;
-    return absl::OkStatus();
-  }
+  if (size >= kBufferBytes) return Write(data, size);
   buffer_.append(data, bytes.size());
   return absl::OkStatus();
 }

@@ -18,9 +18,14 @@ namespace penstock {
 // Errors: DISK_INSUFFICIENT if the file system is full, IO_ERROR otherwise, naming the file.
 class TemporaryFile {
  public:
+  // A file of more than kSmallBytes is not written on once its file system has less room than this:
+  // others, the daemon's database among them, need some too.
+  static constexpr int64_t kKeepFreeBytes = int64_t{256} << 20;
+  static constexpr int64_t kSmallBytes = int64_t{16} << 20;
+
   // Creates "<directory>/<stem>.tmp.<number>", readable by this user only.
-  static absl::StatusOr<TemporaryFile> Create(const std::string& directory,
-                                              const std::string& stem);
+  static absl::StatusOr<TemporaryFile> Create(const std::string& directory, const std::string& stem,
+                                              int64_t keep_free_bytes = kKeepFreeBytes);
   // Removes the temporary files of `directory` that no living process is writing.
   static void RemoveStale(const std::string& directory);
 
@@ -40,12 +45,16 @@ class TemporaryFile {
   absl::Status Commit(const std::string& path);
 
  private:
-  TemporaryFile(std::string directory, std::string path, int fd);
+  TemporaryFile(std::string directory, std::string path, int fd, int64_t keep_free_bytes);
+  absl::Status CheckRoom() const;
+  // Behind what is there, unbuffered.
+  absl::Status Write(const char* data, int64_t bytes);
   absl::Status Flush();
 
   std::string directory_;
   std::string path_;  // empty once committed
   int fd_ = -1;
+  int64_t keep_free_bytes_ = 0;
   std::string buffer_;
   int64_t flushed_bytes_ = 0;
 };

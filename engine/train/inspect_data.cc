@@ -1,11 +1,13 @@
 // InspectData(): what a job would train on, without training.
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/data/batch.h"
+#include "engine/data/mixture.h"
 #include "engine/data/report.h"
 #include "engine/engine.h"
 #include "engine/train/job_encoding.h"
@@ -16,6 +18,38 @@ namespace penstock {
 namespace {
 
 constexpr int64_t kMaxShownTokens = 4096;  // of one example
+
+// A row being parsed, rendered and tokenized, at the limits of all three.
+constexpr int64_t kBytesPerThread = int64_t{256} << 20;
+
+// What InspectOptions::host_memory_bytes comes to.
+struct MemoryShare {
+  int threads = 1;
+  int64_t max_documents = 0;
+};
+
+MemoryShare ShareOf(int64_t host_memory_bytes, int threads) {
+  if (host_memory_bytes == 0) return {threads, std::numeric_limits<int64_t>::max()};
+  return {static_cast<int>(std::clamp<int64_t>(host_memory_bytes / kBytesPerThread, 1, threads)),
+          host_memory_bytes / kBytesPerListedDocument};
+}
+
+absl::Status CheckMemory(const Dataset& dataset, int64_t sequence, int64_t host_memory_bytes) {
+  if (host_memory_bytes == 0) return absl::OkStatus();
+  std::vector<double> weights;
+  for (const Dataset::Part& part : dataset.parts()) weights.push_back(part.weight);
+  const int64_t windows = dataset.documents() + dataset.tokens() / sequence;
+  const int64_t needed =
+      dataset.documents() * kBytesPerListedDocument + MixturePeakBytes(windows, weights, sequence);
+  if (needed <= host_memory_bytes) return absl::OkStatus();
+  return Error(
+      absl::StatusCode::kResourceExhausted, reason::kHostMemoryInsufficient,
+      absl::StrCat("to order ", dataset.documents(), " documents takes ", needed,
+                   " bytes, and looking at data may take ", host_memory_bytes,
+                   " (inspection_memory_bytes of penstockd); take fewer with max_rows, "
+                   "or allow more"),
+      {{"needed_bytes", absl::StrCat(needed)}, {"usable_bytes", absl::StrCat(host_memory_bytes)}});
+}
 
 std::vector<LengthBucket> LengthsOf(const Dataset& dataset) {
   std::vector<LengthBucket> buckets;
@@ -59,10 +93,16 @@ absl::StatusOr<DataInspection> InspectData(const TrainConfig& config,
   PENSTOCK_ASSIGN_OR_RETURN(const ModelInput model, OpenModelInput(config));
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<JobEncoding> encoding,
                             JobEncoding::Create(config, model));
-  const int threads = config.compute_threads > 0 ? config.compute_threads : UsableCores();
+  const MemoryShare share =
+      ShareOf(options.host_memory_bytes,
+              config.compute_threads > 0 ? config.compute_threads : UsableCores());
   PENSTOCK_ASSIGN_OR_RETURN(const JobData data,
-                            OpenJobData(config, model, *encoding, threads, options.progress));
+                            OpenJobData(config, model, *encoding,
+                                        {.threads = share.threads,
+                                         .progress = options.progress,
+                                         .max_documents = share.max_documents}));
   const int64_t sequence = config.batch.sequence_length;
+  PENSTOCK_RETURN_IF_ERROR(CheckMemory(*data.train, sequence, options.host_memory_bytes));
   // Where the planner is to choose: how rows are cut into micro-batches changes no row.
   const int64_t micro_batch =
       config.batch.micro_batch_tokens > 0 ? config.batch.micro_batch_tokens : sequence;

@@ -10,12 +10,15 @@
 #include "engine/template/builtin_templates.h"
 #include "engine/template/json_value.h"
 #include "engine/template/model_template.h"
+#include "engine/train/chat_warnings.h"
 #include "engine/train/tokenizer_files.h"
 
 namespace penstock {
 namespace {
 
 constexpr int64_t kMaxArgumentsBytes = 64 * 1024;
+// Of all that a template makes of a row: every thread may have so much at a time.
+constexpr int64_t kMaxRenderBytes = int64_t{128} << 20;
 
 std::vector<const DataSource*> SourcesOf(const TrainConfig& config) {
   std::vector<const DataSource*> sources;
@@ -183,7 +186,9 @@ absl::Status JobEncoding::ChooseTemplate(const TrainConfig& config, const ModelI
     return absl::OkStatus();  // a row that needs one says so
   }
   if (!found.ok()) return Annotate(found.status(), "data.chat");
-  ChatOptions options = {.now_unix_seconds = config.data.chat_now_unix_seconds};
+  ChatOptions options = {
+      .now_unix_seconds = config.data.chat_now_unix_seconds,
+      .limits = {.max_output_bytes = kMaxExampleBytes, .max_total_bytes = kMaxRenderBytes}};
   if (model_tokenizer_ != nullptr) {
     const SpecialTokenNames& names = model_tokenizer_->special_tokens();
     options.bos_token = ContentOf(names.bos);
@@ -199,6 +204,13 @@ absl::Status JobEncoding::ChooseTemplate(const TrainConfig& config, const ModelI
   chat_.emplace(ChatSetup{.chat_template = *std::move(found),
                           .options = std::move(options),
                           .arguments_json = config.data.chat_arguments_json});
+  if (model_tokenizer_ != nullptr) {
+    const std::string* generation = FindSideFile(model, "generation_config.json");
+    for (const std::string& warning :
+         ChatWarnings(*chat_, *model_tokenizer_, generation == nullptr ? "" : *generation)) {
+      notes_.push_back(absl::StrCat("warning: ", warning));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -219,17 +231,17 @@ std::string JobEncoding::Decode(std::span<const int32_t> ids) const {
 }
 
 absl::StatusOr<JobData> OpenJobData(const TrainConfig& config, const ModelInput& model,
-                                    const JobEncoding& encoding, int threads,
-                                    DataProgress progress) {
+                                    const JobEncoding& encoding, OpenDataOptions options) {
   return OpenJobData({.train = config.data.datasets,
                       .evaluation = config.evaluation.datasets,
                       .held_out_fraction = config.evaluation.validation_fraction,
                       .seed = config.seed,
                       .embedding_rows = model.spec.vocab_size,
                       .encoder = &encoding.encoder(),
-                      .threads = threads,
+                      .threads = options.threads,
+                      .max_documents = options.max_documents,
                       .cache_directory = config.token_cache_directory,
-                      .progress = std::move(progress)});
+                      .progress = std::move(options.progress)});
 }
 
 }  // namespace penstock

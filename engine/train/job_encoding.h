@@ -2,6 +2,8 @@
 // spec and its model's directory name.
 #pragma once
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <span>
@@ -31,6 +33,9 @@ class JobEncoding {
   // model's directory has no tokenizer.
   std::string Decode(std::span<const int32_t> ids) const;
 
+  // The template of the job's conversations; null if it needs none.
+  const ChatTemplate* chat_template() const { return chat_ ? &chat_->chat_template : nullptr; }
+
   // What was chosen, a line each, for the job's log.
   const std::vector<std::string>& notes() const { return notes_; }
 
@@ -47,9 +52,14 @@ class JobEncoding {
   std::vector<std::string> notes_;
 };
 
+struct OpenDataOptions {
+  int threads = 1;
+  DataProgress progress = nullptr;
+  int64_t max_documents = std::numeric_limits<int64_t>::max();  // JobDataArgs::max_documents
+};
+
 // Opens, and tokenizes if need be, what the job trains and evaluates on.
 absl::StatusOr<JobData> OpenJobData(const TrainConfig& config, const ModelInput& model,
-                                    const JobEncoding& encoding, int threads,
-                                    DataProgress progress);
+                                    const JobEncoding& encoding, OpenDataOptions options);
 
 }  // namespace penstock

@@ -23,6 +23,7 @@
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/export.h"
+#include "engine/train/exported_template.h"
 #include "engine/train/import.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/job_encoding.h"
@@ -34,6 +35,7 @@
 #include "engine/train/train_with_plan.h"
 #include "engine/train/trainer.h"
 #include "engine/train/training_plan.h"
+#include "engine/train/untrained_rows.h"
 #include "engine/train/usable_cores.h"
 
 namespace penstock {
@@ -154,12 +156,17 @@ class TrainRun {
     PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<JobEncoding> encoding,
                               JobEncoding::Create(config_, model_));
     for (const std::string& note : encoding->notes()) observer_.OnLog(note);
+    const ChatTemplateChoice& choice = config_.data.chat_template;
+    const bool models_own = choice.kind == ChatTemplateChoice::Kind::kModel && choice.name.empty();
+    if (encoding->chat_template() != nullptr && model_.directory != nullptr && !models_own) {
+      SetChatTemplate(*encoding->chat_template(), model_.source.side_files);
+    }
     const auto progress = [this](double fraction) {
       observer_.OnPhase(Phase::kData, fraction);
       return observer_.Ask() == Wish::kStop ? Stopped() : absl::OkStatus();
     };
-    PENSTOCK_ASSIGN_OR_RETURN(data_,
-                              OpenJobData(config_, model_, *encoding, plan_.threads, progress));
+    PENSTOCK_ASSIGN_OR_RETURN(data_, OpenJobData(config_, model_, *encoding,
+                                                 {.threads = plan_.threads, .progress = progress}));
     return absl::OkStatus();
   }
 
@@ -230,7 +237,11 @@ class TrainRun {
       InitializeWeights(model_.spec, config_.seed, *store_, pool);
       return absl::OkStatus();
     }
-    return ImportWeights(*model_.directory, *store_, pool, ByteProgress(observer_, Phase::kImport));
+    PENSTOCK_RETURN_IF_ERROR(
+        ImportWeights(*model_.directory, *store_, pool, ByteProgress(observer_, Phase::kImport)));
+    const std::string untrained = ToText(FindUntrainedRows(model_.spec, *store_, *data_.train));
+    if (!untrained.empty()) observer_.OnLog(untrained);
+    return absl::OkStatus();
   }
 
   absl::Status CreateTrainer() {

@@ -21,6 +21,10 @@ MicroBatchView ToView(const MicroBatch& batch) {
           .tokens = static_cast<int64_t>(batch.ids.size())};
 }
 
+int64_t PaddingTokens(const StepShape& shape, const BatchStream::Args& args) {
+  return shape.micro_batches * args.rows_per_micro_batch * args.sequence_length - shape.real_tokens;
+}
+
 absl::StatusOr<std::unique_ptr<Executor>> CreateExecutor(ComputeBackend backend,
                                                          const ModelSpec& spec, HostStore& store,
                                                          const ExecutorOptions& options) {
@@ -159,6 +163,7 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
                     .epoch = shape.epoch,
                     .labelled_tokens = result.labelled_tokens,
                     .real_tokens = shape.real_tokens,
+                    .padding_tokens = PaddingTokens(shape, train_stream_->args()),
                     .grad_norm = result.decision.grad_norm,
                     .clip_scale = result.decision.clip_scale,
                     .learning_rate = rate,

@@ -30,11 +30,12 @@ namespace penstock::server {
 // Called on a thread of its own, one call at a time.
 using SpecPlanner =
     std::function<absl::StatusOr<v1::PlanJobResponse>(const v1::PlanJobRequest& request)>;
-// Reads and tokenizes the data of a spec into `token_cache_directory`; ends early once `abandoned`
-// is true. Called on a thread of its own, one call at a time.
+// Reads and tokenizes the data of a spec into `token_cache_directory`. Tells `go_on` now and then
+// which part of the work is done, and ends early once that is false: nobody waits any more. Called
+// on a thread of its own, one call at a time.
 using DataInspector = std::function<absl::StatusOr<v1::InspectDataResponse>(
     const v1::InspectDataRequest& request, const std::string& token_cache_directory,
-    const std::function<bool()>& abandoned)>;
+    const std::function<bool(double fraction)>& go_on)>;
 // Whether a new directory may be made there: absolute, inside an allowed root, not existing. Gives
 // the path with symbolic links resolved.
 using OutputChecker =

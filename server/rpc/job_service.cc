@@ -8,6 +8,7 @@
 #include "engine/base/status.h"
 #include "server/jobs/metric_store.h"
 #include "server/jobs/request_checks.h"
+#include "server/rpc/data_build_reactor.h"
 #include "server/rpc/unary_call.h"
 
 namespace penstock::server {
@@ -153,9 +154,22 @@ grpc::ServerUnaryReactor* JobServiceImpl::InspectData(grpc::CallbackServerContex
   services_.inspection.Post([this, call, request] {
     if (call.FinishedIfAbandoned()) return;
     call.Finish(services_.inspector(*request, services_.directory.TokenCache(),
-                                    [&call] { return call.Abandoned(); }));
+                                    [&call](double) { return !call.Abandoned(); }));
   });
   return call.reactor();
+}
+
+grpc::ServerWriteReactor<v1::BuildDataResponse>* JobServiceImpl::BuildData(
+    grpc::CallbackServerContext* context, const v1::BuildDataRequest* request) {
+  auto* const reactor = new DataBuildReactor(context);
+  services_.inspection.Post([this, reactor, request] {
+    v1::InspectDataRequest inspection;
+    *inspection.mutable_spec() = request->spec();
+    reactor->End(
+        services_.inspector(inspection, services_.directory.TokenCache(),
+                            [reactor](double fraction) { return reactor->Report(fraction); }));
+  });
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,

@@ -19,6 +19,8 @@ class JobServiceImpl : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* InspectData(grpc::CallbackServerContext* context,
                                         const v1::InspectDataRequest* request,
                                         v1::InspectDataResponse* response) override;
+  grpc::ServerWriteReactor<v1::BuildDataResponse>* BuildData(
+      grpc::CallbackServerContext* context, const v1::BuildDataRequest* request) override;
   grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context,
                                    const v1::GetJobRequest* request,
                                    v1::GetJobResponse* response) override;

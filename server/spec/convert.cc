@@ -199,6 +199,7 @@ v1::StepMetrics ToProto(const StepRecord& record) {
   proto.set_loss(record.loss);
   proto.set_labelled_tokens(record.labelled_tokens);
   proto.set_real_tokens(record.real_tokens);
+  proto.set_padding_tokens(record.padding_tokens);
   proto.set_grad_norm(record.grad_norm);
   proto.set_clip_scale(record.clip_scale);
   proto.set_learning_rate(record.learning_rate);

@@ -746,6 +746,22 @@ class InstructionTest(DaemonTest):
         self.assertLess(points[-1].loss, points[0].loss / 2)
         self.assertEqual((self.daemon.work / "tuned" / "tokenizer.json").read_bytes(),
                          (self.model / "tokenizer.json").read_bytes(), "it travels along")
+        self.assertEqual((self.daemon.work / "tuned" / "tokenizer_config.json").read_bytes(),
+                         (self.model / "tokenizer_config.json").read_bytes())
+
+    def test_the_template_of_the_training_is_exported(self):
+        spec = self.spec(self.write("rows.jsonl", [{"instruction": "q", "output": "a"}] * 4))
+        spec.data.chat.builtin = "chatml"
+        spec.schedule.max_steps = 1
+        spec.output.directory = str(self.daemon.work / "tuned")
+        self.client.wait(create(self.client, spec).name)
+        tuned = self.daemon.work / "tuned"
+        template = (tuned / "chat_template.jinja").read_text()
+        self.assertIn("<|im_start|>", template)
+        self.assertNotEqual(template, self.TEMPLATE)
+        config = json.loads((tuned / "tokenizer_config.json").read_text())
+        self.assertEqual(config["chat_template"], template)
+        self.assertEqual(config["eos_token"], "<|im_end|>")
 
     def test_rows_are_left_out_only_as_the_job_says_and_named(self):
         good = {"instruction": "q", "output": "a"}
@@ -793,7 +809,9 @@ class InstructionTest(DaemonTest):
         self.assertIn("{+A pipe that carries water from a reservoir to a turbine.<|im_end|>", page)
         self.assertIn("conversations.jsonl", page)
         self.assertNotIn("\x1b", page, "no terminal, no colors")
-        data = load_json(cli(self.daemon, "-o", "json", "data", "build", job))
+        built = cli(self.daemon, "-o", "json", "data", "build", job)
+        self.assertIn("starting: DATA", built.stderr, "it says how far it is")
+        data = load_json(built)
         self.assertNotIn("examples", data)
         self.assertEqual(int(data["documents"]), 40)
 

@@ -26,7 +26,7 @@ class DaemonTest : public testing::Test {
     options_.profiles =
         std::make_shared<const ProfileStore>(directory_.state() + "/profiles", hooks.profiles);
     options_.planner = hooks.make_planner({}, options_.devices, options_.profiles);
-    options_.inspector = hooks.make_inspector({}, options_.devices);
+    options_.inspector = hooks.make_inspector({}, options_.devices, 0);
     options_.output_checker = hooks.make_output_checker({});
   }
 

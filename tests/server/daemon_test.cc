@@ -169,6 +169,51 @@ TEST_F(DaemonTest, DataAreInspectedInTheJobsTokenCacheUntilNobodyWaits) {
   EXPECT_TRUE(client_->jobs->InspectData(&next, request, &response).ok());
 }
 
+TEST_F(DaemonTest, BuildingDataSaysHowFarItIs) {
+  Start();
+  v1::BuildDataRequest request;
+  grpc::ClientContext context;
+  const auto reader = client_->jobs->BuildData(&context, request);
+  v1::BuildDataResponse message;
+  double fraction = 0;
+  int messages = 0;
+  while (reader->Read(&message) && message.has_fraction()) {
+    EXPECT_GT(message.fraction(), fraction);
+    fraction = message.fraction();
+    ++messages;
+  }
+  EXPECT_GT(messages, 0);
+  EXPECT_LE(fraction, 1);
+  ASSERT_TRUE(message.has_result());
+  EXPECT_THAT(message.result().setup(0), HasSubstr("/token_cache"));
+  EXPECT_FALSE(reader->Read(&message));
+  EXPECT_TRUE(reader->Finish().ok());
+
+  (*request.mutable_spec()->mutable_labels())["broken"] = "1";
+  grpc::ClientContext refused;
+  const auto broken = client_->jobs->BuildData(&refused, request);
+  while (broken->Read(&message)) EXPECT_FALSE(message.has_result());
+  EXPECT_EQ(ErrorInfoOf(broken->Finish()).reason(), reason::kDataInvalid);
+}
+
+// It makes room for the next, whether its client reads or not.
+TEST_F(DaemonTest, ABuildThatIsGivenUpEnds) {
+  Start();
+  v1::BuildDataRequest request;
+  (*request.mutable_spec()->mutable_labels())["endless"] = "1";
+  grpc::ClientContext abandoned;
+  const auto reader = client_->jobs->BuildData(&abandoned, request);
+  v1::BuildDataResponse message;
+  ASSERT_TRUE(reader->Read(&message));
+  abandoned.TryCancel();
+  grpc::ClientContext next;
+  v1::InspectDataResponse response;
+  EXPECT_TRUE(client_->jobs->InspectData(&next, {}, &response).ok());
+  while (reader->Read(&message)) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
 TEST_F(DaemonTest, ValidateOnlyChangesNothing) {
   Start();
   v1::CreateJobRequest request = MakeRequest({});

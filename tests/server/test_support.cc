@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <thread>
@@ -58,8 +59,13 @@ absl::StatusOr<v1::PlanJobResponse> FakePlan(const v1::PlanJobRequest& request) 
 // waits any more.
 absl::StatusOr<v1::InspectDataResponse> FakeInspect(const v1::InspectDataRequest& request,
                                                     const std::string& token_cache_directory,
-                                                    const std::function<bool()>& abandoned) {
-  while (request.spec().labels().contains("endless") && !abandoned()) {
+                                                    const std::function<bool(double)>& go_on) {
+  if (request.spec().labels().contains("broken")) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid, "the data are broken");
+  }
+  double fraction = 0;
+  while (go_on(fraction = std::min(1.0, fraction + 0.1)) &&
+         (fraction < 1 || request.spec().labels().contains("endless"))) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   v1::InspectDataResponse response;
@@ -76,10 +82,8 @@ EngineHooks FakeHooks() {
   };
   hooks.make_planner = [](const std::vector<std::string>&, std::shared_ptr<const DeviceRegistry>,
                           std::shared_ptr<const ProfileStore>) -> SpecPlanner { return FakePlan; };
-  hooks.make_inspector = [](const std::vector<std::string>&,
-                            std::shared_ptr<const DeviceRegistry>) -> DataInspector {
-    return FakeInspect;
-  };
+  hooks.make_inspector = [](const std::vector<std::string>&, std::shared_ptr<const DeviceRegistry>,
+                            int64_t) -> DataInspector { return FakeInspect; };
   hooks.make_output_checker = [](const std::vector<std::string>&) -> OutputChecker {
     return [](const std::string& path, const std::string&) { return path; };
   };

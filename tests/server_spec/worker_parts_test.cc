@@ -288,6 +288,7 @@ TEST_F(ReporterTest, ObserverTurnsRecordsIntoEvents) {
   observer.OnStep({.step = 1,
                    .loss = 2.5,
                    .real_tokens = 100,
+                   .padding_tokens = 28,
                    .step_seconds = 0.5,
                    .skipped_documents = {},
                    .lane_busy_seconds = {{"compute", 0.4}}});
@@ -299,6 +300,8 @@ TEST_F(ReporterTest, ObserverTurnsRecordsIntoEvents) {
   EXPECT_TRUE(events[0].has_training_started()) << "once, at the first TRAIN";
   EXPECT_EQ(events[1].metrics().attempt(), 3);
   EXPECT_EQ(events[1].metrics().tokens_per_second(), 200);
+  EXPECT_EQ(events[1].metrics().real_tokens(), 100);
+  EXPECT_EQ(events[1].metrics().padding_tokens(), 28);
   EXPECT_EQ(events[1].metrics().lane_busy_seconds().at("compute"), 0.4);
   EXPECT_EQ(events[2].metrics().evaluation().perplexity(), 1);
   EXPECT_EQ(events[3].checkpoint_saved().name(), "jobs/test/checkpoints/1");

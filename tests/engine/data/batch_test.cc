@@ -269,6 +269,27 @@ TEST_F(BatchStreamTest, StepsOfAMixtureDoNotDependOnWhatCameBefore) {
   }
 }
 
+// A buffer that held many short documents holds one long one next, and the other way round.
+TEST_F(BatchStreamTest, ABufferKeepsNothingOfTheBatchBefore) {
+  const auto data = Data(RowsOfLengths({1, 1, 2, 3, 1, 16, 9, 2, 40, 5}));
+  std::vector<std::unique_ptr<BatchStream>> streams;
+  for (const Packing packing : {Packing::kPacked, Packing::kPadded, Packing::kWrapped}) {
+    streams.push_back(Stream({.dataset = data,
+                              .sequence_length = 16,
+                              .rows_per_micro_batch = 2,
+                              .micro_batches_per_step = 1,
+                              .packing = packing}));
+  }
+  MicroBatchBuffer buffer(2, 16);
+  std::mt19937 random(8);
+  for (int i = 0; i < 100; ++i) {
+    BatchStream& stream = *streams[random() % streams.size()];
+    const auto step = static_cast<int64_t>(random() % (2 * stream.steps_per_epoch()));
+    stream.Fill(step, 0, buffer);
+    EXPECT_EQ(Copy(buffer.view()), Step(stream, step)[0]);
+  }
+}
+
 TEST_F(BatchStreamTest, EmptyDataIsRefused) {
   const auto empty = std::make_shared<const Dataset>(
       std::vector<Dataset::Part>{{.cache = CacheOfRows(dir_, {{1, 2}})}});

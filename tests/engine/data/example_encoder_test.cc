@@ -125,6 +125,14 @@ TEST_F(ExampleEncoderTest, TooLongExamplesAreDroppedCutOrLeftToTheWindows) {
             ExampleFate::kUsed);
 }
 
+TEST_F(ExampleEncoderTest, AnExampleBeyondAllMeasureIsABadRow) {
+  const ExampleEncoder encoder = Must(ExampleEncoder::Create({.tokenizer = &tokenizer_}));
+  EncodedExample encoded;
+  const auto result = encoder.Encode(PlainText{std::string(kMaxExampleBytes + 1, 'x')}, encoded);
+  ASSERT_TRUE(std::holds_alternative<RowError>(result));
+  EXPECT_THAT(std::get<RowError>(result).message, HasSubstr("16777217 bytes of text, at most"));
+}
+
 TEST_F(ExampleEncoderTest, AChatWithoutATemplateIsABadRow) {
   const ExampleEncoder encoder = Must(ExampleEncoder::Create({.tokenizer = &tokenizer_}));
   const auto result = encoder.Encode(two_turns_, encoded_);

@@ -219,6 +219,60 @@ class Utf8Tokenizer final : public Tokenizer {
   ByteTokenizer bytes_;
 };
 
+// A template that makes millions of tokens of a short row: a few rows are held at a time, and what
+// comes out does not show it.
+TEST_F(RowDocumentsTest, RowsOfManyTokensAreGivenOutInOrder) {
+  chat_.chat_template = Must(ChatTemplate::Parse(
+      "{% for m in messages %}{% generation %}{{ m.content * 1500000 }}{% endgeneration %}"
+      "{% endfor %}",
+      "many"));
+  std::string rows;
+  for (int i = 0; i < 40; ++i) {
+    absl::StrAppend(&rows, R"({"messages":[{"role":"user","content":""},)",
+                    R"({"role":"assistant","content":")", i % 10, "\"}]}\n");
+  }
+  const DataSource source = Rows("rows.jsonl", rows);
+  const ExampleEncoder encoder =
+      Must(ExampleEncoder::Create({.tokenizer = &tokenizer_, .chat = &chat_}));
+  class Counter final : public DocumentSink {
+   public:
+    absl::Status Append(std::span<const int32_t> ids, std::span<const uint8_t>) override {
+      seen.push_back({ids.front(), static_cast<int64_t>(ids.size())});
+      return absl::OkStatus();
+    }
+    absl::Status EndDocument(const SourceLocation& start) override {
+      seen.push_back({-1, start.line});
+      return absl::OkStatus();
+    }
+    absl::Status Note(const SourceNote&) override { return absl::OkStatus(); }
+    std::vector<std::pair<int32_t, int64_t>> seen;
+  };
+  Counter sink;
+  ASSERT_TRUE(ReadDocuments(source, {.encoder = &encoder, .threads = 2}, sink).ok());
+  ASSERT_EQ(sink.seen.size(), 80u);
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_EQ(sink.seen[2 * i], std::pair(static_cast<int32_t>('0' + i % 10), int64_t{1'500'000}));
+    EXPECT_EQ(sink.seen[2 * i + 1], std::pair(-1, int64_t{i + 1}));
+  }
+}
+
+// Rows that take long, rendered by somebody else's program, must not keep a wish to stop waiting
+// for the end of the group.
+TEST_F(RowDocumentsTest, AWishToStopIsHeardBetweenFewRows) {
+  std::string rows;
+  for (int i = 0; i < 1000; ++i) rows += "{\"text\":\"a\"}\n";
+  const DataSource source = Rows("rows.jsonl", rows);
+  int64_t looks = 0;
+  const auto progress = [&](int64_t new_bytes) {
+    if (new_bytes > 0 || ++looks < 3) return absl::OkStatus();
+    return absl::CancelledError("enough");
+  };
+  Collector sink;
+  EXPECT_EQ(ReadDocuments(source, {.encoder = &ByteEncoder(), .progress = progress}, sink).status(),
+            absl::CancelledError("enough"));
+  EXPECT_EQ(static_cast<int64_t>(sink.documents.size()), 3 * kRowsPerLook);
+}
+
 TEST(TextDocumentsTest, TextThatIsNotUtf8IsRefusedAtItsLine) {
   TempDir dir;
   const Utf8Tokenizer tokenizer;

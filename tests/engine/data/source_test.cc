@@ -14,6 +14,7 @@
 namespace penstock {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -101,18 +102,24 @@ TEST_F(SourceTest, JsonArrayIsRefusedByName) {
 }
 
 TEST_F(SourceTest, ForeignFormatsAreRefusedByName) {
-  const std::vector<std::pair<std::string, std::string>> files = {
-      {std::string("\x1f\x8b\x08\x00", 4), "gzip"},
-      {std::string("\x28\xb5\x2f\xfd\x00", 5), "Zstandard"},
-      {std::string("PK\x03\x04rest", 8), "zip"},
-      {std::string("\xff\xfe[\0", 4), "UTF-16 (little-endian) text"},
-      {"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "Git LFS pointer"}};
-  for (const auto& [content, name] : files) {
+  struct Case {
+    std::string content, name, way_out;
+  };
+  const std::vector<Case> files = {
+      {std::string("\x1f\x8b\x08\x00", 4), "gzip", "gunzip"},
+      {std::string("\x28\xb5\x2f\xfd\x00", 5), "Zstandard", "unzstd"},
+      {std::string("PK\x03\x04rest", 8), "zip", "unpack it"},
+      {"PAR1 and more", "Parquet", "pandas.read_parquet"},
+      {std::string("ARROW1\0\0", 8), "Arrow (Feather)", "pandas.read_feather"},
+      {std::string("\xff\xfe[\0", 4), "UTF-16 (little-endian) text", "iconv"},
+      {"version https://git-lfs.github.com/spec/v1\noid sha256:00\n", "Git LFS pointer",
+       "git lfs"}};
+  for (const auto& [content, name, way_out] : files) {
     for (const absl::Status& status :
          {ReadJsonl(content), ReadText(content, TextDocuments::kWholeFile)}) {
       EXPECT_EQ(ReasonOf(status), reason::kDataInvalid);
       EXPECT_EQ(MetadataOf(status)["detected_format"], name);
-      EXPECT_THAT(std::string(status.message()), HasSubstr(name));
+      EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(name), HasSubstr(way_out)));
     }
   }
 }

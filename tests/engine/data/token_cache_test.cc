@@ -450,6 +450,20 @@ TEST(TemporaryFileTest, SweepSparesFilesThatAreBeingWritten) {
   EXPECT_THAT(dir.Names("t"), SizeIs(2));  // what was not committed is gone
 }
 
+TEST(TemporaryFileTest, ALargeFileLeavesRoomForOthers) {
+  TempDir dir;
+  TemporaryFile file =
+      Must(TemporaryFile::Create(dir.path(), "x", std::numeric_limits<int64_t>::max()));
+  const std::vector<std::byte> megabyte(1 << 20);
+  int64_t written = 0;
+  absl::Status status;
+  while ((status = file.Append(megabyte)).ok() && written < 100) ++written;
+  EXPECT_EQ(ReasonOf(status), reason::kDiskInsufficient) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("are kept free"));
+  EXPECT_GE(written, 16);
+  EXPECT_LE(written, 18);
+}
+
 TEST(TemporaryFileTest, ErrorsNameTheFile) {
   const absl::Status status = TemporaryFile::Create("/proc/none", "x").status();
   EXPECT_EQ(ReasonOf(status), reason::kIoError);

@@ -81,6 +81,19 @@ TEST_F(InspectDataTest, StoppingItLeavesNothingBehind) {
   EXPECT_EQ(data.status(), absl::CancelledError("enough"));
 }
 
+TEST_F(InspectDataTest, WhatTakesMoreMemoryThanAllowedIsRefusedWithTheNumbers) {
+  const TrainConfig config = Config(std::string(kRow) + kRow + kRow);
+  for (const auto& [bytes, words] : {std::pair{int64_t{50}, "3 documents or more"},
+                                     {int64_t{100}, "to order 3 documents takes"}}) {
+    const absl::Status status = InspectData(config, {.host_memory_bytes = bytes}).status();
+    EXPECT_EQ(ReasonOf(status), reason::kHostMemoryInsufficient) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr(words), HasSubstr("max_rows")));
+  }
+  const auto data = InspectData(config, {.host_memory_bytes = int64_t{1} << 30});
+  ASSERT_TRUE(data.ok()) << data.status();
+  EXPECT_EQ(data->report.documents, 3);
+}
+
 TEST_F(InspectDataTest, WhatCannotBeTokenizedIsRefusedAtSubmit) {
   TrainConfig config = Config(kRow);
   config.data.chat_template.name = "none";

@@ -93,6 +93,11 @@ TEST_F(TrainTest, LastStepOfAnEpochUsesWhatIsLeft) {
   const auto steps = MustTrain(config).steps;
   ASSERT_EQ(steps.size(), 2u);
   EXPECT_EQ(steps[0].labelled_tokens, 4 * steps[1].labelled_tokens);
+  // Rows of 16 with 15 tokens; the last step is one micro-batch of one row.
+  EXPECT_EQ(steps[0].real_tokens, 4 * 15);
+  EXPECT_EQ(steps[0].padding_tokens, 4);
+  EXPECT_EQ(steps[1].real_tokens, 15);
+  EXPECT_EQ(steps[1].padding_tokens, 1);
   // All documents are alike and nothing is learned: equal means equal losses and norms.
   EXPECT_NEAR(steps[0].loss, steps[1].loss, 1e-6);
   EXPECT_NEAR(steps[0].grad_norm / steps[1].grad_norm, 1, 1e-5);
