@@ -19,6 +19,7 @@ struct WordToken {
 class BpeScratch {
  public:
   void Clear() { symbols_.clear(); }
+  bool empty() const { return symbols_.empty(); }
   void Add(int32_t id, uint32_t bytes) { symbols_.push_back({id, bytes}); }
   void AppendTokens(std::vector<WordToken>& tokens) const;
 

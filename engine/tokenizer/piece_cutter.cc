@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/string_view.h"
 #include "engine/base/utf8.h"
 
@@ -15,6 +16,10 @@ using Type = SentencePiece::Type;
 
 // Byte-pair encoding by scores. Any two neighbours whose texts together are a piece may merge; the
 // best score goes first. User-defined pieces neither merge nor come from merging.
+//
+// The text is one word by the model, but nothing merges across two characters that stand side by
+// side in no piece, such as a letter and the space behind it. What lies between two such places
+// merges by itself: the result is the same, and the work is done in the processor's cache.
 class BpeCutter final : public PieceCutter {
  public:
   BpeCutter(const SentencePieceFile& file, const StringTrie& user_defined)
@@ -39,23 +44,40 @@ class BpeCutter final : public PieceCutter {
 
   void Cut(std::string_view text, std::vector<WordToken>& tokens) const override {
     BpeScratch scratch;
+    char32_t last = 0;  // of the characters in `scratch`
     for (size_t at = 0; at < text.size();) {
-      const auto found = user_defined_.LongestAt(text, at);
-      const size_t end = found ? found->end : at + static_cast<size_t>(Utf8Length(text[at]));
-      const int32_t id =
-          found ? static_cast<int32_t>(found->value) : Symbol(text.substr(at, end - at));
-      scratch.Add(id, static_cast<uint32_t>(end - at));
+      if (const auto found = user_defined_.LongestAt(text, at)) {
+        Merge(scratch, tokens);
+        tokens.push_back(
+            {static_cast<int32_t>(found->value), static_cast<uint32_t>(found->end - at)});
+        at = found->end;
+        continue;
+      }
+      const char* next = text.data() + at;
+      const char32_t c = NextUtf8(next);
+      const size_t end = static_cast<size_t>(next - text.data());
+      if (!scratch.empty() && !neighbours_.contains(PairOf(last, c))) Merge(scratch, tokens);
+      scratch.Add(Symbol(text.substr(at, end - at)), static_cast<uint32_t>(end - at));
+      last = c;
       at = end;
     }
+    Merge(scratch, tokens);
+  }
+
+ private:
+  static uint64_t PairOf(char32_t left, char32_t right) { return uint64_t{left} << 32 | right; }
+
+  // Empties `scratch`.
+  void Merge(BpeScratch& scratch, std::vector<WordToken>& tokens) const {
     merges_.Apply(scratch);
     const size_t first = tokens.size();
     scratch.AppendTokens(tokens);
+    scratch.Clear();
     for (size_t i = first; i < tokens.size(); ++i) {
       if (tokens[i].id >= piece_count_) tokens[i].id = kUnknown;
     }
   }
 
- private:
   int32_t Symbol(std::string_view text) const {
     const auto it = symbols_.find(absl::string_view(text.data(), text.size()));
     return it == symbols_.end() ? kUnknown : it->second;
@@ -72,6 +94,12 @@ class BpeCutter final : public PieceCutter {
   }
 
   void AddMerges(std::string_view text, uint32_t rank, int32_t id) {
+    const char* next = text.data();
+    for (char32_t left = NextUtf8(next); next < text.data() + text.size();) {
+      const char32_t right = NextUtf8(next);
+      neighbours_.insert(PairOf(left, right));
+      left = right;
+    }
     for (size_t cut = 1; cut < text.size(); ++cut) {
       if (IsUtf8Continuation(text[cut])) continue;
       const int32_t left = OperandOf(text.substr(0, cut));
@@ -84,6 +112,7 @@ class BpeCutter final : public PieceCutter {
   const int32_t piece_count_;
   int32_t characters_ = 0;
   absl::flat_hash_map<std::string, int32_t> symbols_;
+  absl::flat_hash_set<uint64_t> neighbours_;  // characters side by side in a piece
   BpeMerges merges_;
 };
 
