@@ -67,7 +67,7 @@ int64_t FastestMicroBatch(const TrainConfig& config, const ModelInput& model, in
   for (int64_t tokens : MicroBatches(config.batch)) {
     TrainConfig tried = config;
     tried.batch.micro_batch_tokens = tokens;
-    const auto plan = MakeTrainingPlan(tried, model, data_bytes, usable);
+    const auto plan = TryTrainingPlan(tried, model, data_bytes, usable);
     if (!plan.ok()) continue;
     const double found = plan->memory.prediction.step_seconds;
     if (seconds > 0 && found > kHair * seconds) continue;

@@ -472,8 +472,9 @@ GradientPlane GradientPlaneOf(const ModelSpec& spec, const TrainingPlan& plan) {
   return PlaneOf(plan.policy, spec.num_layers, plan.micro_batches);
 }
 
-absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
-                                              int64_t data_bytes, const HostMemoryLimit& usable) {
+namespace {
+
+absl::Status CheckShapes(const TrainConfig& config, const ModelInput& model) {
   PENSTOCK_RETURN_IF_ERROR(CheckBatchBounds(config.batch, model.spec));
   if (OnCuda(config) && model.spec.head_dim > kLargestCudaHeadDim) {
     return Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
@@ -489,6 +490,23 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
                               model.spec.max_positions, "; lower it"),
                  {{"field", "batch.sequence_length"}});
   }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingPlan> TryTrainingPlan(const TrainConfig& config, const ModelInput& model,
+                                             int64_t data_bytes, const HostMemoryLimit& usable) {
+  PENSTOCK_RETURN_IF_ERROR(CheckShapes(config, model));
+  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan,
+                            PlanOrLeast(config, model, data_bytes, usable.usable_bytes));
+  if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
+  return TooLarge(plan.memory, usable, /*nearest=*/"");
+}
+
+absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
+                                              int64_t data_bytes, const HostMemoryLimit& usable) {
+  PENSTOCK_RETURN_IF_ERROR(CheckShapes(config, model));
   absl::StatusOr<TrainingPlan> found = PlanOrLeast(config, model, data_bytes, usable.usable_bytes);
   if (ReasonOf(found.status()) == reason::kDeviceMemoryInsufficient) {
     return TooLargeForDevice(found.status(), config, model, data_bytes, usable.usable_bytes);

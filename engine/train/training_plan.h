@@ -33,6 +33,9 @@ GradientPlane GradientPlaneOf(const ModelSpec& spec, const TrainingPlan& plan);
 // DEVICE/HOST_MEMORY_INSUFFICIENT if it does not fit `usable`, with the change that would.
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
                                               int64_t data_bytes, const HostMemoryLimit& usable);
+// The same for one of several that are tried: no way out is looked for if it does not fit.
+absl::StatusOr<TrainingPlan> TryTrainingPlan(const TrainConfig& config, const ModelInput& model,
+                                             int64_t data_bytes, const HostMemoryLimit& usable);
 
 // config.host_memory_bytes, or what machine and cgroups leave, whichever is less.
 HostMemoryLimit UsableHostMemory(const TrainConfig& config);
