@@ -15,16 +15,19 @@ struct PauseOptions {
   bool wait = false;
 };
 
-// Until the job is PAUSED, or has ended before it could be.
+// Until the job is PAUSED, or has ended before it could be. What is told of earlier attempts, which
+// may have been paused too, does not count.
 absl::StatusOr<v1::Job> WaitUntilPaused(RpcClient& client, v1::Job job) {
+  const int32_t attempt = job.attempt();
   v1::WatchJobsRequest request;
   request.set_name(job.name());
   request.set_follow(true);
   request.add_kinds(v1::WATCH_KIND_STATE);
   const FollowHandlers handlers{.on_event =
                                     [&](const v1::WatchJobsResponse& event) {
-                                      if (event.has_state_changed())
-                                        job = event.state_changed().job();
+                                      if (!event.has_state_changed()) return;
+                                      const v1::Job& now = event.state_changed().job();
+                                      if (now.attempt() >= attempt) job = now;
                                     },
                                 .on_tick = [&] { return job.state() != v1::JOB_STATE_PAUSED; },
                                 .on_lost = [](const absl::Status&) {}};
@@ -41,7 +44,8 @@ ExitCode Pause(const Context& context, const PauseOptions& options, RpcClient& c
       client.Call(client.jobs(), &v1::JobService::Stub::PauseJob, request);
   if (!response.ok()) return context.Fail(response.status(), request.request_id());
   absl::StatusOr<v1::Job> job = response->job();
-  if (options.wait) job = WaitUntilPaused(client, *std::move(job));
+  if (options.wait && job->state() != v1::JOB_STATE_PAUSED)
+    job = WaitUntilPaused(client, *std::move(job));
   if (!job.ok()) return context.Fail(job.status());
   context.Print(*job, [&] { return absl::StrCat(StateText(*job), "\n"); });
   return !options.wait || job->state() == v1::JOB_STATE_PAUSED ? ExitCode::kOk : ExitCodeOf(*job);

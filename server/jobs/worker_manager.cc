@@ -123,7 +123,10 @@ void WorkerManager::Dispatch() {
         absl::StrCat("gave its place to ", yield.to, ", which has a higher priority"));
   }
   for (const Start& start : decision.starts) StartJob(*table_.Find(start.name), start.device);
-  for (Wait& why : decision.dropouts) DropOut(*table_.Find(why.name), std::move(why));
+  for (Wait& why : decision.dropouts) {
+    ActiveJob& job = *table_.Find(why.name);  // before the name is moved away
+    DropOut(job, std::move(why));
+  }
 }
 
 void WorkerManager::DropOut(ActiveJob& job, Wait why) {

@@ -171,7 +171,7 @@ class RunAgainTest(unittest.TestCase):
     def start(self, state, *arguments):
         return subprocess.Popen(
             [harness.BIN / "penstock", "run", EXAMPLE / "job.yaml", "--state-dir", state, "--set",
-             "schedule.max_steps=400", *arguments],
+             "schedule.max_steps=800", *arguments],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def finish(self, process):

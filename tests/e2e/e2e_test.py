@@ -810,7 +810,7 @@ class InstructionTest(DaemonTest):
         self.assertIn("conversations.jsonl", page)
         self.assertNotIn("\x1b", page, "no terminal, no colors")
         built = cli(self.daemon, "-o", "json", "data", "build", job)
-        self.assertIn("starting: DATA", built.stderr, "it says how far it is")
+        self.assertIn("starting: data", built.stderr, "it says how far it is")
         data = load_json(built)
         self.assertNotIn("examples", data)
         self.assertEqual(int(data["documents"]), 40)

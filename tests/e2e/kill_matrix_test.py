@@ -138,7 +138,7 @@ class KillMatrixTest(DurabilityTest):
         sequence, seen, first, last = [], set(), {}, {}
         for message in self.client.jobs.WatchJobs(request, timeout=harness.DEADLINE):
             kind = message.WhichOneof("event")
-            if kind in ("state_changed", "checkpoint_saved", "checkpoint_failed"):
+            if kind in ("state_changed", "checkpoint_saved", "checkpoint_failed", "plan_missed"):
                 sequence.append(getattr(message, kind).sequence)
             if kind == "metrics" and not message.metrics.HasField("evaluation"):
                 step = (message.metrics.attempt, message.metrics.step)

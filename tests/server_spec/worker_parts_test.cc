@@ -229,7 +229,7 @@ TEST_F(ReporterTest, CancelBecomesAWishToStop) {
   std::atomic<bool> signalled = false;
   JobObserver observer("jobs/test", 1, &reporter, &signalled);
   EXPECT_EQ(observer.Ask(), Wish::kContinue);
-  daemon.SetCommand(internal::WORKER_COMMAND_CANCEL);
+  daemon.SetCommand(internal::WORKER_COMMAND_STOP);
   for (int i = 0; i < 600 && observer.Ask() == Wish::kContinue; ++i) {
     absl::SleepFor(absl::Milliseconds(100));
   }
