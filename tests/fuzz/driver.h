@@ -20,7 +20,7 @@ struct RunArgs {
   int64_t first_case = 0;
   std::optional<int64_t> cases = {};   // and no more
   std::optional<double> seconds = {};  // about so long; with `cases`, whichever comes first
-  double max_case_seconds = 60;        // a case that takes longer hangs
+  double max_case_seconds = 600;       // a case that takes longer hangs; machines may be busy
   int64_t max_memory_bytes = int64_t{3} << 30;  // of the process, sanitizer included
 };
 
