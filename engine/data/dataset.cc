@@ -90,6 +90,28 @@ SplitRanges SplitByDocument(const TokenCache& cache, double fraction, uint64_t s
   return split;
 }
 
+absl::StatusOr<SplitRanges> SplitByNumber(const Dataset::Part& part, int64_t held_out,
+                                          uint64_t seed) {
+  const TokenCache& cache = *part.cache;
+  if (held_out >= cache.documents()) {
+    return Refuse(absl::StrCat("validation_documents is ", held_out, ", and ",
+                               part.name.empty() ? "the data" : absl::StrCat("dataset ", part.name),
+                               " has ", cache.documents(),
+                               " document(s), of which at least one has to be left to train on; hold "
+                               "out fewer, or a validation_fraction"));
+  }
+  std::vector<std::pair<double, int64_t>> order;
+  for (int64_t d = 0; d < cache.documents(); ++d) order.emplace_back(Draw(seed, d), d);
+  std::nth_element(order.begin(), order.begin() + held_out, order.end());
+  const std::pair<double, int64_t> first_kept = order[static_cast<size_t>(held_out)];
+  SplitRanges split;
+  for (int64_t d = 0; d < cache.documents(); ++d) {
+    const bool out = std::pair(Draw(seed, d), d) < first_kept;
+    (out ? split.held_out : split.train).push_back({d, cache.Begin(d), cache.End(d)});
+  }
+  return split;
+}
+
 // The part [begin, end] of a whole progress.
 DataProgress Share(const DataProgress& whole, double begin, double end) {
   if (!whole) return nullptr;
@@ -128,15 +150,18 @@ absl::StatusOr<std::vector<Dataset::Part>> OpenParts(const JobDataArgs& args,
 }
 
 absl::Status CheckEvaluationChoice(const JobDataArgs& args) {
-  const double fraction = args.held_out_fraction;
+  const auto [fraction, documents] = args.held_out;
   if (!(fraction >= 0 && fraction < 1)) {  // also refuses NaN
     return Refuse(
         absl::StrCat("validation_fraction is ", fraction, ", 0 or more and less than 1 is wanted"));
   }
-  if (fraction > 0 && !args.evaluation.empty()) {
-    return Refuse(absl::StrCat("both validation_fraction (", fraction, ") and ",
-                               args.evaluation.size(),
-                               " validation dataset(s) are given; keep one of them"));
+  if (documents < 0) {
+    return Refuse(absl::StrCat("validation_documents is ", documents, ", 0 or more is wanted"));
+  }
+  if (int{fraction > 0} + int{documents > 0} + int{!args.evaluation.empty()} > 1) {
+    return Refuse(absl::StrCat("of validation_fraction (", fraction, "), validation_documents (",
+                               documents, ") and validation dataset(s) (", args.evaluation.size(),
+                               ") more than one is given; keep one of them"));
   }
   return absl::OkStatus();
 }
@@ -185,14 +210,18 @@ std::string Dataset::LocationText(int64_t document) const {
   return ToText(place.cache.Location(place.range.cache_document), place.cache.source_paths());
 }
 
-absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, double fraction,
+absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, HeldOutSize size,
                                      uint64_t seed) {
-  PENSTOCK_CHECK(fraction > 0 && fraction < 1, absl::StrCat(fraction));
+  const double fraction = size.fraction;
+  PENSTOCK_CHECK((fraction > 0 && fraction < 1) != (size.documents > 0),
+                 absl::StrCat(fraction, " ", size.documents));
   std::vector<Dataset::Part> held_out = parts;
   for (size_t p = 0; p < parts.size(); ++p) {
     const TokenCache& cache = *parts[p].cache;
     SplitRanges split;
-    if (cache.documents() == 1) {
+    if (size.documents > 0) {
+      PENSTOCK_ASSIGN_OR_RETURN(split, SplitByNumber(parts[p], size.documents, seed));
+    } else if (cache.documents() == 1) {
       PENSTOCK_ASSIGN_OR_RETURN(split, CutSingleDocument(cache, fraction));
     } else {
       split = SplitByDocument(cache, fraction, seed);
@@ -214,9 +243,9 @@ absl::StatusOr<JobData> OpenJobData(const JobDataArgs& args) {
                             OpenParts(args, args.train, 0, own_data ? 0.5 : 1));
   JobData data{std::make_shared<const Dataset>(parts), nullptr};
   PENSTOCK_RETURN_IF_ERROR(CheckLabels(*data.train, "training"));
-  if (args.held_out_fraction > 0) {
+  if (args.held_out.fraction > 0 || args.held_out.documents > 0) {
     PENSTOCK_ASSIGN_OR_RETURN(DatasetSplit split,
-                              HoldOut(std::move(parts), args.held_out_fraction, args.seed));
+                              HoldOut(std::move(parts), args.held_out, args.seed));
     data = {std::move(split.train), std::move(split.held_out)};
   } else if (own_data) {
     PENSTOCK_ASSIGN_OR_RETURN(parts, OpenParts(args, args.evaluation, 0.5, 1));

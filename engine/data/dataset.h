@@ -94,19 +94,26 @@ struct DatasetSplit {
   std::shared_ptr<const Dataset> held_out;
 };
 
-// Holds documents of every part out of training: each with probability `fraction`, drawn from
-// (seed, number of the document); at least one, never all. A part of a single document is cut
-// instead: its last tokens, `fraction` of them, are the held-out document. REQUIRES: 0 < fraction <
-// 1; parts are Whole(). DATA_INVALID, with the numbers, if either side of a part would have no
-// label.
-absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, double fraction,
+// What of every part is held out of training; one of the two is not 0.
+struct HeldOutSize {
+  // Each document with this probability, at least one, never all. A part of a single document is cut
+  // instead: its last tokens, `fraction` of them, are the held-out document.
+  double fraction = 0;
+  // So many documents.
+  int64_t documents = 0;
+};
+
+// Which documents those are is drawn from (seed, number of the document). REQUIRES: 0 < fraction < 1
+// or documents > 0; parts are Whole(). DATA_INVALID, with the numbers, if a part has too few documents
+// or either side of it would have no label.
+absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, HeldOutSize size,
                                      uint64_t seed);
 
 struct JobDataArgs {
   std::vector<DatasetSource> train = {};  // at least one
   // Evaluation data: datasets of its own, or a share of the training documents, or neither.
   std::vector<DatasetSource> evaluation = {};
-  double held_out_fraction = 0;
+  HeldOutSize held_out = {};
   uint64_t seed = 0;
   int64_t embedding_rows = 0;
   const ExampleEncoder* encoder = nullptr;

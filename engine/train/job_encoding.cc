@@ -234,7 +234,8 @@ absl::StatusOr<JobData> OpenJobData(const TrainConfig& config, const ModelInput&
                                     const JobEncoding& encoding, OpenDataOptions options) {
   return OpenJobData({.train = config.data.datasets,
                       .evaluation = config.evaluation.datasets,
-                      .held_out_fraction = config.evaluation.validation_fraction,
+                      .held_out = {.fraction = config.evaluation.validation_fraction,
+                                   .documents = config.evaluation.validation_documents},
                       .seed = config.seed,
                       .embedding_rows = model.spec.vocab_size,
                       .encoder = &encoding.encoder(),

@@ -194,10 +194,12 @@ absl::Status ResolveEvaluationFiles(const Roots& roots, const v1::DataSpec& data
                                     v1::EvaluationSpec& evaluation) {
   const bool paths = !evaluation.validation_paths().empty();
   const bool datasets = !evaluation.validation_datasets().empty();
-  if (int{paths} + int{datasets} + int{evaluation.validation_fraction() > 0} > 1) {
+  const bool fraction = evaluation.validation_fraction() > 0;
+  const bool documents = evaluation.validation_documents() > 0;
+  if (int{paths} + int{datasets} + int{fraction} + int{documents} > 1) {
     return FieldError("evaluation",
-                      "more than one of validation_fraction, validation_paths and "
-                      "validation_datasets",
+                      "more than one of validation_fraction, validation_documents, "
+                      "validation_paths and validation_datasets",
                       "one of them; remove the others");
   }
   if (paths && !data.datasets().empty()) {

@@ -23,6 +23,7 @@ constexpr int64_t kMaxConfigJsonBytes = int64_t{1} << 20;
 constexpr int64_t kMaxSequenceLength = 1 << 20;
 constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
 constexpr int64_t kMaxSteps = 1'000'000'000;
+constexpr int64_t kMaxHeldOutDocuments = 1'000'000'000'000;
 constexpr int64_t kMaxEpochs = 1'000'000;
 constexpr int64_t kMaxKeptCheckpoints = 10'000;
 constexpr int64_t kMaxCheckpointSeconds = 365 * 24 * 3600;
@@ -191,6 +192,9 @@ absl::Status ResolvePrecision(v1::PrecisionSpec& precision) {
 absl::Status ResolveEvaluation(const v1::EvaluationSpec& evaluation) {
   PENSTOCK_RETURN_IF_ERROR(CheckDouble("evaluation.validation_fraction",
                                        evaluation.validation_fraction(), {.low = 0, .high = 0.5}));
+  PENSTOCK_RETURN_IF_ERROR(CheckInteger("evaluation.validation_documents",
+                                        evaluation.validation_documents(), 0,
+                                        kMaxHeldOutDocuments));
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("evaluation.every_steps", evaluation.every_steps(), 0, kMaxSteps));
   return CheckInteger("evaluation.max_tokens", evaluation.max_tokens(), 0,
@@ -198,7 +202,8 @@ absl::Status ResolveEvaluation(const v1::EvaluationSpec& evaluation) {
 }
 
 bool Evaluates(const v1::EvaluationSpec& evaluation) {
-  return evaluation.validation_fraction() > 0 || !evaluation.validation_paths().empty() ||
+  return evaluation.validation_fraction() > 0 || evaluation.validation_documents() > 0 ||
+         !evaluation.validation_paths().empty() ||
          !evaluation.validation_datasets().empty();
 }
 
@@ -213,7 +218,7 @@ absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
   if (checkpoints.keep_best() && (!Evaluates(evaluation) || evaluation.every_steps() == 0)) {
     return UnusedFieldError("checkpoints.keep_best",
                             "unless the job evaluates while it trains (evaluation.every_steps, "
-                            "and validation_fraction or validation_paths)");
+                            "and held-out or validation data)");
   }
   if (!checkpoints.has_keep_last()) checkpoints.set_keep_last(2);
   return CheckInteger("checkpoints.keep_last", checkpoints.keep_last(), 1, kMaxKeptCheckpoints);
@@ -303,7 +308,7 @@ std::vector<std::string> FindWarnings(const v1::JobSpec& spec) {
   if (!Evaluates(evaluation) && (evaluation.every_steps() > 0 || evaluation.max_tokens() > 0)) {
     warnings.push_back(
         "evaluation.every_steps and max_tokens have no effect without validation_fraction, "
-        "validation_paths or validation_datasets: nothing will be evaluated");
+        "validation_documents, validation_paths or validation_datasets: nothing will be evaluated");
   }
   return warnings;
 }
@@ -373,6 +378,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
                      .epochs = schedule.epochs()};
   const v1::EvaluationSpec& evaluation = resolved.evaluation();
   config.evaluation.validation_fraction = evaluation.validation_fraction();
+  config.evaluation.validation_documents = evaluation.validation_documents();
   config.evaluation.datasets = ToEvaluationDatasets(resolved);
   config.evaluation.every_steps = evaluation.every_steps();
   config.evaluation.max_tokens = evaluation.max_tokens();

@@ -117,7 +117,7 @@ void RunPolicy(const TempDir& dir, const nlohmann::json& model_config, const Pol
   const auto encoder = ExampleEncoder::Create({.tokenizer = &tokenizer});
   ASSERT_TRUE(encoder.ok()) << encoder.status();
   const auto data = OpenJobData({.train = config.data.datasets,
-                                 .held_out_fraction = 0.2,
+                                 .held_out = {.fraction = 0.2},
                                  .seed = 1,
                                  .embedding_rows = model->spec.vocab_size,
                                  .encoder = &*encoder,
