@@ -801,6 +801,35 @@ class InstructionTest(DaemonTest):
         self.assertEqual(info.reason, "MODEL_INVALID")
         self.assertIn("392 rows", message)
 
+    def test_the_daemon_does_not_notice_a_template_without_end(self):
+        path = self.write("rows.jsonl", [{"instruction": "q", "output": "a"}])
+        pid = self.daemon.process.pid
+        for template, words in (
+                ("{% for i in range(1000000000) %}{% endfor %}", "line 1"),
+                ("{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}", "line 1")):
+            spec = self.spec(path)
+            spec.data.chat.template_text = template
+            call = self.client.jobs.InspectData.future(
+                job_pb2.InspectDataRequest(spec=spec), timeout=harness.DEADLINE)
+            self.client.jobs.ListJobs(job_pb2.ListJobsRequest(), timeout=harness.DEADLINE)
+            with self.assertRaises(grpc.RpcError) as raised:
+                call.result()
+            _, info, message = error_of(raised.exception)
+            self.assertEqual(info.reason, "DATA_INVALID")
+            self.assertIn(words, message)
+        self.assertEqual(self.daemon.process.pid, pid)
+        self.assertIsNone(self.daemon.process.poll())
+
+    def test_a_number_of_documents_is_held_out(self):
+        rows = [{"instruction": f"say {i}", "output": "Hello."} for i in range(12)]
+        spec = self.spec(self.write("rows.jsonl", rows))
+        spec.evaluation.validation_documents = 3
+        self.assertEqual(self.inspect(spec).documents, 9)
+        spec.evaluation.validation_documents = 12
+        with self.assertRaises(grpc.RpcError) as raised:
+            self.inspect(spec)
+        self.assertIn("validation_documents is 12", error_of(raised.exception)[2])
+
     def test_the_command_line_shows_what_is_learned(self):
         folder = self.daemon.work / "instructions"
         shutil.copytree(harness.SOURCE / "examples" / "instructions", folder)

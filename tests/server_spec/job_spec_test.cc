@@ -260,6 +260,14 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
        "no effect"},
       {"evaluation.validation_fraction",
        [](S& s) { s.mutable_evaluation()->set_validation_fraction(0.6); }, "0.6"},
+      {"evaluation.validation_documents",
+       [](S& s) { s.mutable_evaluation()->set_validation_documents(-1); }, "-1"},
+      {"evaluation",
+       [](S& s) {
+         s.mutable_evaluation()->set_validation_fraction(0.1);
+         s.mutable_evaluation()->set_validation_documents(10);
+       },
+       "more than one"},
       {"evaluation",
        [this](S& s) {
          s.mutable_evaluation()->set_validation_fraction(0.1);

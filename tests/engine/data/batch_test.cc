@@ -70,6 +70,7 @@ void CheckForm(const Snapshot& batch, int64_t rows, int64_t sequence_length) {
   ASSERT_EQ(labelled, batch.labelled_tokens);
 }
 
+// BC-22
 TEST_F(BatchStreamTest, PackedDocumentsAreIsolated) {
   // A exactly fills a row; B and C share one, with one token of padding; D is cut.
   const auto data = Data({{1, 2, 3, 4, 5, 6, 7, 8},

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <set>
 #include <string>
@@ -53,7 +54,7 @@ class HoldOutTest : public testing::Test {
  protected:
   DatasetSplit Split(int64_t documents, double fraction, uint64_t seed = 1) {
     rows_ = RowsOfLengths(std::vector<int64_t>(documents, 3));
-    return Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, rows_))}, fraction, seed));
+    return Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, rows_))}, {.fraction = fraction}, seed));
   }
   TempDir dir_;
   std::vector<std::vector<int32_t>> rows_;
@@ -87,7 +88,7 @@ TEST_F(HoldOutTest, IsAFunctionOfTheSeed) {
 
 TEST_F(HoldOutTest, SingleDocumentGivesItsLastTokens) {
   const auto cache = CacheOfRows(dir_, RowsOfLengths({10}));
-  const DatasetSplit split = Must(HoldOut({Dataset::Whole(cache)}, 0.3, 1));
+  const DatasetSplit split = Must(HoldOut({Dataset::Whole(cache)}, {.fraction = 0.3}, 1));
   EXPECT_THAT(RowsOf(*split.train)[0], ElementsAre(0, 1, 2, 3, 4, 5, 6));
   EXPECT_THAT(RowsOf(*split.held_out)[0], ElementsAre(7, 8, 9));
   EXPECT_EQ(split.train->labelled_tokens(), 6);  // 7 is no label of the training part
@@ -97,19 +98,21 @@ TEST_F(HoldOutTest, SingleDocumentGivesItsLastTokens) {
 TEST_F(HoldOutTest, SingleDocumentKeepsALabelOnBothSides) {
   for (const double fraction : {0.001, 0.999}) {
     const DatasetSplit split =
-        Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({4})))}, fraction, 1));
+        Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({4})))},
+                     {.fraction = fraction}, 1));
     EXPECT_EQ(split.train->tokens(), 2);
     EXPECT_EQ(split.held_out->tokens(), 2);
   }
   const absl::Status status =
-      HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({3})))}, 0.1, 1).status();
+      HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({3})))}, {.fraction = 0.1}, 1).status();
   EXPECT_EQ(ReasonOf(status), reason::kDataInvalid);
   EXPECT_THAT(std::string(status.message()), HasSubstr("one document of 3 token(s)"));
 }
 
 TEST_F(HoldOutTest, PartWithoutLabelsIsRefused) {
   const auto cache = CacheOfRows(dir_, {{1}, {2}, {3}});
-  EXPECT_EQ(ReasonOf(HoldOut({Dataset::Whole(cache)}, 0.5, 1).status()), reason::kDataInvalid);
+  EXPECT_EQ(ReasonOf(HoldOut({Dataset::Whole(cache)}, {.fraction = 0.5}, 1).status()),
+            reason::kDataInvalid);
 }
 
 TEST_F(HoldOutTest, EveryPartGivesAShare) {
@@ -117,13 +120,43 @@ TEST_F(HoldOutTest, EveryPartGivesAShare) {
       Dataset::Whole(CacheOfRows(dir_, RowsOfLengths(std::vector<int64_t>(50, 3)))),
       Dataset::Whole(CacheOfRows(dir_, {{901, 902, 903}, {904, 905, 906}})),
       Dataset::Whole(CacheOfRows(dir_, {{801, 802, 803, 804, 805, 806}}))};
-  const DatasetSplit split = Must(HoldOut(parts, 0.2, 3));
+  const DatasetSplit split = Must(HoldOut(parts, {.fraction = 0.2}, 3));
   ASSERT_EQ(split.train->parts().size(), 3u);
   ASSERT_EQ(split.held_out->parts().size(), 3u);
   EXPECT_EQ(split.held_out->parts()[1].documents.size(), 1u);
   EXPECT_THAT(RowsOf(*split.held_out).back(), ElementsAre(805, 806));
   EXPECT_EQ(split.train->tokens() + split.held_out->tokens(), 162);
   EXPECT_EQ(split.train->FirstDocument(2), split.train->documents() - 1);
+}
+
+TEST_F(HoldOutTest, ANumberOfDocumentsIsExact) {
+  const auto cache = CacheOfRows(dir_, RowsOfLengths(std::vector<int64_t>(20, 3)));
+  std::set<std::vector<int32_t>> before;
+  for (const int64_t wanted : {1, 2, 7, 19}) {
+    const DatasetSplit split = Must(HoldOut({Dataset::Whole(cache)}, {.documents = wanted}, 4));
+    EXPECT_EQ(split.held_out->documents(), wanted);
+    EXPECT_EQ(split.train->documents(), 20 - wanted);
+    std::set<std::vector<int32_t>> held_out, all;
+    for (const auto& row : RowsOf(*split.held_out)) held_out.insert(row);
+    all = held_out;
+    for (const auto& row : RowsOf(*split.train)) all.insert(row);
+    EXPECT_EQ(all.size(), 20u);
+    // Asking for more keeps what was held out.
+    EXPECT_TRUE(std::includes(held_out.begin(), held_out.end(), before.begin(), before.end()));
+    before = held_out;
+  }
+}
+
+TEST_F(HoldOutTest, ANumberThatLeavesNothingToTrainOnIsRefusedByDataset) {
+  std::vector<Dataset::Part> parts = {
+      Dataset::Whole(CacheOfRows(dir_, RowsOfLengths(std::vector<int64_t>(50, 3)))),
+      Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({3, 3})))};
+  parts[0].name = "large";
+  parts[1].name = "small";
+  const absl::Status status = HoldOut(parts, {.documents = 2}, 1).status();
+  EXPECT_EQ(ReasonOf(status), reason::kDataInvalid);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("validation_documents is 2, and dataset small has 2 document(s)"));
 }
 
 class OpenJobDataTest : public testing::Test {

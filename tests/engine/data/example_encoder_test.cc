@@ -73,6 +73,7 @@ TEST_F(ExampleEncoderTest, OfAPairTheCompletionIsLearnedWithItsEnd) {
   EXPECT_THAT(encoded_.trained, ElementsAre(0, 0, 1, 1));
 }
 
+// BC-23
 TEST_F(ExampleEncoderTest, OfAChatTheAnswersAreLearnedWithTheEndsOfTheirTurns) {
   Encode(Encoder(), two_turns_);
   EXPECT_THAT(encoded_.text,

@@ -204,6 +204,7 @@ TEST_P(PackedStepTest, NoLabelCrossesABoundary) {
   }
 }
 
+// BC-22
 TEST_P(PackedStepTest, LogitsAreThoseOfTheDocumentAlone) {
   for (const Batch& batch : FirstStep(Packing::kPacked)) {
     const DecoderResult packed = Decode(batch);

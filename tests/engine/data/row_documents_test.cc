@@ -177,6 +177,7 @@ TEST_F(RowDocumentsTest, ThreadsChangeNothing) {
   }
 }
 
+// BC-20: what was made with other settings is not taken.
 TEST_F(RowDocumentsTest, TheCacheOfRowsIsOfOneTemplateAndOneFormat) {
   const DataSource source = Rows("rows.jsonl", R"({"instruction":"q","output":"a"})");
   const auto open = [&](const DataSource& from) {

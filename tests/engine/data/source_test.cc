@@ -56,6 +56,7 @@ class SourceTest : public testing::Test {
   Collector sink_;
 };
 
+// BC-17
 TEST_F(SourceTest, SameRowsInEverySpellingOfALine) {
   std::string no_final_newline = Join(kRows, "\n");
   no_final_newline.pop_back();

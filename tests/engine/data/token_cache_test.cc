@@ -48,6 +48,7 @@ void WriteFile(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
+// BC-20
 TEST(TokenCacheTest, KeepsLargeIdsAndLongDocumentsExactly) {
   TempDir dir;
   std::vector<std::vector<int32_t>> rows = {
@@ -70,6 +71,7 @@ TEST(TokenCacheTest, IsFoundAgainAndEqual) {
   EXPECT_THAT(dir.Names("cache"), SizeIs(1));
 }
 
+// BC-17: the same tokens, whatever the line ends.
 TEST(TokenCacheTest, EveryRowSpellingHasTheSameTokens) {
   TempDir dir;
   const auto lf = Must(OpenIn(dir, JsonlSource({dir.Write("a", "[1,2]\n[3]\n")})));
@@ -285,6 +287,7 @@ TEST(TokenCacheTest, CraftedFilesWithRightChecksumsAreNotTrusted) {
   }
 }
 
+// BC-24
 TEST(TokenCacheTest, IdsAreCheckedAgainstTheEmbeddingRows) {
   TempDir dir;
   const auto cache = CacheOfRows(dir, {{1, 2}, {5, 514, 6}, {514}});

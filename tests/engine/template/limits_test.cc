@@ -33,6 +33,7 @@ std::string Repeated(const std::string& text, int times) {
   return out;
 }
 
+// BC-52
 TEST(TemplateLimitsTest, StopsALoopOfABillionRounds) {
   const absl::Status status = StatusOf(
       "{% for a in range(1000) %}{% for b in range(1000) %}{% for c in range(1000) %}"
@@ -207,6 +208,7 @@ TEST(TemplateErrorsTest, NameTheTemplateTheLineAndTheThing) {
   EXPECT_THAT(ErrorOf(std::string(5 << 20, 'x')), HasSubstr("bytes"));
 }
 
+// BC-52
 TEST(TemplateErrorsTest, NeitherHostNorClockIsReached) {
   for (const std::string name : {"__import__", "self", "environ", "lipsum", "open", "config"}) {
     EXPECT_THAT(ErrorOf("{{ " + name + "() }}"), HasSubstr("is undefined")) << name;

@@ -109,6 +109,7 @@ TEST(ModelTokenizerTest, FingerprintFollowsTheFile) {
   EXPECT_NE((*a)->fingerprint(), (*b)->fingerprint());
 }
 
+// BC-25
 TEST(ModelTokenizerTest, BothWaysOfWritingMergesAreOneTokenizer) {
   nlohmann::json text = testing::SmallTokenizer();
   nlohmann::json pairs = text;

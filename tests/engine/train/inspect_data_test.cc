@@ -1,5 +1,7 @@
 // What a job would be trained on, and a job that is.
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -7,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/train/train_testing.h"
+#include "tests/engine/train/weights_testing.h"
 
 namespace penstock {
 namespace {
@@ -113,6 +116,32 @@ TEST_F(InspectDataTest, WhatCannotBeTokenizedIsRefusedAtSubmit) {
   config.data.chat_template = {};
   config.data.datasets[0].source.rows.format = DefaultFormat(RowFormat::kAlpaca);
   ExpectRefused(config, reason::kDataInvalid, "data.chat");
+}
+
+// BC-24: 384 ids; the model has 383 rows, as many, or more.
+TEST_F(InspectDataTest, ATokenizerWithMoreIdsThanTheModelHasRowsIsRefusedWithTheToken) {
+  const char* const testdata = std::getenv("PENSTOCK_TESTDATA");
+  const nlohmann::json golden = nlohmann::json::parse(testing::ReadFileOrDie(
+      std::string(testdata == nullptr ? "tests/testdata" : testdata) + "/tokenizers/qwen.json"));
+  for (const int64_t rows : {383, 384, 448}) {
+    nlohmann::json model = testing::TinyConfig();
+    model["vocab_size"] = rows;
+    const std::string path = dir_.Path(std::to_string(rows));
+    std::filesystem::create_directory(path);
+    testing::WriteModel(path, model,
+                        testing::MakeFiles(testing::SpecOf(model), WeightType::kFloat32, 1));
+    testing::WriteFileOrDie(path + "/tokenizer.json", golden["tokenizer"].dump());
+    TrainConfig config = Config("{\"instruction\":\"q\",\"output\":\"</think>\"}\n");
+    config.model = ModelFromDirectory{path};
+    config.data.tokenizer = TokenizerChoice::kModel;
+    if (rows == 383) {
+      ExpectRefused(config, reason::kModelInvalid, "383 (\"</think>\"), but");
+      ExpectRefused(config, reason::kModelInvalid, "embedding has 383 rows");
+    } else {
+      EXPECT_TRUE(PlanTraining(config).ok()) << PlanTraining(config).status();
+      EXPECT_TRUE(InspectData(config, {}).ok()) << InspectData(config, {}).status();
+    }
+  }
 }
 
 }  // namespace

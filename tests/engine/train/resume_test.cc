@@ -115,6 +115,7 @@ Evaluations Join(Evaluations before, const Evaluations& after) {
   return before;
 }
 
+// BC-32, BC-34
 TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
   const TrainConfig whole = Config("whole");
   const RecordingObserver uninterrupted = MustTrain(whole);
@@ -282,6 +283,7 @@ TEST_F(ResumeTest, WithoutAnIntactCheckpointTheRunStartsAgain) {
   EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
 }
 
+// BC-32: other data is never taken for the same.
 TEST_F(ResumeTest, CheckpointOfAnotherRunIsRefusedAndKept) {
   struct Change {
     const char* name;

@@ -282,6 +282,7 @@ TEST_F(ModelDirectoryTest, VocabularyThatDisagreesIsOneClearLine) {
   EXPECT_THAT(Refusal(), AllOf(HasSubstr("vocab_size is 500"), HasSubstr("512 rows")));
 }
 
+// BC-24
 TEST_F(ModelDirectoryTest, PaddedVocabularyIsAccepted) {
   config_["vocab_size"] = 576;
   Write(Files(1));
