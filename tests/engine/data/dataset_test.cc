@@ -97,14 +97,14 @@ TEST_F(HoldOutTest, SingleDocumentGivesItsLastTokens) {
 
 TEST_F(HoldOutTest, SingleDocumentKeepsALabelOnBothSides) {
   for (const double fraction : {0.001, 0.999}) {
-    const DatasetSplit split =
-        Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({4})))},
-                     {.fraction = fraction}, 1));
+    const DatasetSplit split = Must(HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({4})))},
+                                            {.fraction = fraction}, 1));
     EXPECT_EQ(split.train->tokens(), 2);
     EXPECT_EQ(split.held_out->tokens(), 2);
   }
   const absl::Status status =
-      HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({3})))}, {.fraction = 0.1}, 1).status();
+      HoldOut({Dataset::Whole(CacheOfRows(dir_, RowsOfLengths({3})))}, {.fraction = 0.1}, 1)
+          .status();
   EXPECT_EQ(ReasonOf(status), reason::kDataInvalid);
   EXPECT_THAT(std::string(status.message()), HasSubstr("one document of 3 token(s)"));
 }
@@ -179,13 +179,13 @@ class OpenJobDataTest : public testing::Test {
 TEST_F(OpenJobDataTest, EvaluationIsAbsentAFractionOrFilesOfItsOwn) {
   JobDataArgs args = Args("[1,2]\n[3,4]\n");
   EXPECT_EQ(Must(OpenJobData(args)).evaluation, nullptr);
-  args.held_out_fraction = 0.1;
+  args.held_out.fraction = 0.1;
   JobData data = Must(OpenJobData(args));
   EXPECT_EQ(data.train->documents(), 1);
   EXPECT_EQ(data.evaluation->documents(), 1);
   args.evaluation = {{.source = JsonlSource({dir_.Write("validation.jsonl", "[5,6,7]\n")})}};
   ExpectRefused(args, "keep one of them");
-  args.held_out_fraction = 0;
+  args.held_out.fraction = 0;
   data = Must(OpenJobData(args));
   EXPECT_EQ(data.train->documents(), 2);
   EXPECT_EQ(data.evaluation->tokens(), 3);
@@ -194,7 +194,7 @@ TEST_F(OpenJobDataTest, EvaluationIsAbsentAFractionOrFilesOfItsOwn) {
 TEST_F(OpenJobDataTest, FractionsOutOfRangeAreRefused) {
   JobDataArgs args = Args("[1,2]\n[3,4]\n");
   for (const double fraction : {-0.1, 1.0, 2.0, std::numeric_limits<double>::quiet_NaN()}) {
-    args.held_out_fraction = fraction;
+    args.held_out.fraction = fraction;
     ExpectRefused(args, "validation_fraction is ");
   }
 }
