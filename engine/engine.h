@@ -92,7 +92,7 @@ struct ScheduleConfig {
 
 struct EvaluationConfig {
   double validation_fraction = 0;
-  int64_t validation_documents = 0;  // of each dataset; not beside a fraction
+  int64_t validation_documents = 0;          // of each dataset; not beside a fraction
   std::vector<DatasetSource> datasets = {};  // to evaluate on instead
   int64_t every_steps = 0;
   int64_t max_tokens = 0;

@@ -111,7 +111,8 @@ absl::Status CheckVocabulary(const ModelTokenizer& tokenizer, const ModelInput& 
   const std::string last = tokenizer.IdToToken(static_cast<int32_t>(ids - 1)).value_or("");
   return Error(absl::StatusCode::kInvalidArgument, reason::kModelInvalid,
                absl::StrCat("the tokenizer of ", model.source.model_path, " has ids up to ",
-                            ids - 1, " (\"", absl::CHexEscape(last.substr(0, 64)), "\"), but the model's embedding has ", rows,
+                            ids - 1, " (\"", absl::CHexEscape(last.substr(0, 64)),
+                            "\"), but the model's embedding has ", rows,
                             " rows (vocab_size in config.json): the tokenizer is of another "
                             "model, or tokens were added without giving the model rows for "
                             "them; copy the tokenizer files of this model there"),
