@@ -136,6 +136,16 @@ struct CheckpointConfig {
   bool keep_best = false;        // that with the lowest evaluation loss is saved, and stays
 };
 
+// What becomes of a step whose loss is far above those of the steps before.
+struct LossSpikeConfig {
+  double threshold = 6;  // standard deviations above their mean
+  // Go back to the newest checkpoint, and leave out the data of the steps since and of skip_steps
+  // more. Otherwise a spike is only told.
+  bool roll_back = false;
+  int64_t skip_steps = 0;
+  int64_t max_rollbacks = 3;  // later spikes are only told
+};
+
 struct TrainConfig {
   std::variant<ModelFromDirectory, ModelFromConfig> model;
   DataConfig data;
@@ -144,6 +154,7 @@ struct TrainConfig {
   ScheduleConfig schedule;
   EvaluationConfig evaluation;
   CheckpointConfig checkpoints = {};
+  LossSpikeConfig loss_spikes = {};
   std::string output_directory;  // empty: no export
   ExportElement export_element = ExportElement::kFloat32;
   uint64_t seed = 0;
@@ -366,7 +377,11 @@ class TrainObserver {
   virtual Wish Ask() = 0;
 };
 
-enum class TrainEnd : uint8_t { kFinished, kStopped };
+enum class TrainEnd : uint8_t {
+  kFinished,
+  kStopped,     // as it was asked to; its last finished step is saved
+  kRolledBack,  // after a loss spike: Train() again goes on from the checkpoint before it
+};
 
 struct TrainSummary {
   TrainEnd end = TrainEnd::kFinished;

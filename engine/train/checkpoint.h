@@ -28,6 +28,7 @@
 #include "engine/memory/host_store.h"
 #include "engine/model/model_spec.h"
 #include "engine/train/export.h"
+#include "engine/train/loss_watch.h"
 #include "engine/train/progress.h"
 #include "engine/train/rooted_file.h"
 #include "engine/train/safetensors.h"
@@ -59,6 +60,8 @@ struct CheckpointInfo {
   // Of the model after the step, if it was evaluated; finite.
   std::optional<double> evaluation_loss = {};
   std::optional<BestEvaluation> best = {};  // the lowest of all evaluations up to there
+  int64_t left_out_data_steps = 0;          // before this step (left_out_data.h)
+  LossMemory loss_memory = {};
   std::string code_version = {};
   RunFacts facts = {};
 };

@@ -18,7 +18,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "penstock-weights";
-constexpr int64_t kFormatVersion = 2;
+constexpr int64_t kFormatVersion = 3;
 constexpr char kChecksum[] = "manifest_xxh3_64";
 constexpr int64_t kMaxNumber = std::numeric_limits<int64_t>::max();
 // Of steps and tokens: far above any run, and far from where adding to it overflows.
@@ -91,6 +91,20 @@ absl::Status ReadTextMap(const ConfigFields& root, const char* key,
 
 json TextMapToJson(const std::map<std::string, std::string>& map) {
   return json(json::object_t(map.begin(), map.end()));
+}
+
+// What version 2 lacked. A program that does not know it would go on with other data.
+absl::Status ReadSpikes(const ConfigFields& root, CheckpointInfo& info) {
+  PENSTOCK_ASSIGN_OR_RETURN(info.left_out_data_steps,
+                            root.Integer("left_out_data_steps", 0, kMaxCount));
+  PENSTOCK_ASSIGN_OR_RETURN(const auto memory, root.OptionalObject("loss_memory"));
+  if (!memory) return root.Wanted("loss_memory", "an object");
+  LossMemory& losses = info.loss_memory;
+  PENSTOCK_ASSIGN_OR_RETURN(losses.losses, memory->Integer("losses", 0, kMaxCount));
+  PENSTOCK_ASSIGN_OR_RETURN(losses.mean, memory->Number("mean", -kLargest, kLargest));
+  PENSTOCK_ASSIGN_OR_RETURN(losses.variance, memory->Number("variance", 0, kLargest));
+  PENSTOCK_ASSIGN_OR_RETURN(losses.in_spike, memory->Bool("in_spike", false));
+  return absl::OkStatus();
 }
 
 // What version 1 lacked.
@@ -167,6 +181,7 @@ absl::Status ReadManifest(const ConfigFields& root, CheckpointManifest& manifest
   if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(CheckChecksum(root));
   PENSTOCK_RETURN_IF_ERROR(ReadInfo(root, manifest.info));
   if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(ReadRun(root, manifest.info));
+  if (manifest.version > 2) PENSTOCK_RETURN_IF_ERROR(ReadSpikes(root, manifest.info));
   PENSTOCK_RETURN_IF_ERROR(ReadFiles(root, manifest.files));
   return ReadSource(root, manifest.source);
 }
@@ -202,6 +217,12 @@ std::string ManifestText(const CheckpointManifest& manifest) {
                {"evaluation_loss", info.evaluation_loss ? json(*info.evaluation_loss) : json()},
                {"best_evaluation",
                 info.best ? json{{"step", info.best->step}, {"loss", info.best->loss}} : json()},
+               {"left_out_data_steps", info.left_out_data_steps},
+               {"loss_memory",
+                {{"losses", info.loss_memory.losses},
+                 {"mean", info.loss_memory.mean},
+                 {"variance", info.loss_memory.variance},
+                 {"in_spike", info.loss_memory.in_spike}}},
                {"identity", TextMapToJson(info.facts.identity)},
                {"rounding", TextMapToJson(info.facts.rounding)},
                {"files", std::move(files)},

@@ -26,7 +26,7 @@ std::string InCheckpointSource(const std::string& name);
 // `source` comes without contents: entries have names and types, side files names. The files
 // are those with tensors and those in source/, every name relative to the checkpoint.
 struct CheckpointManifest {
-  int64_t version = 2;  // 1: weights only
+  int64_t version = 3;  // 1: weights only; 2: without left-out data and the memory of losses
   CheckpointInfo info;
   std::vector<WrittenFile> files;
   ExportSource source;

@@ -151,6 +151,30 @@ void JobCheckpoints::Prune(std::optional<int64_t> best) {
   for (const int64_t step : ChooseRemovals(rule_, state)) Remove(step);
 }
 
+absl::StatusOr<std::optional<int64_t>> JobCheckpoints::StepToGoBackTo(int64_t every) const {
+  std::optional<int64_t> step = NewestMultiple(steps_, every);
+  PENSTOCK_ASSIGN_OR_RETURN(const CheckpointHolds holds, ListCheckpointHolds(directory_));
+  for (const auto& [held, holders] : holds) {
+    if (steps_.contains(held) && held > step.value_or(0)) step = held;
+  }
+  return step;
+}
+
+absl::Status JobCheckpoints::Supersede(int64_t step) {
+  // The newest first: if this ends in the middle, the newest that counts is one of the run still.
+  while (!steps_.empty() && *steps_.rbegin() > step) {
+    const int64_t newest = *steps_.rbegin();
+    PENSTOCK_ASSIGN_OR_RETURN(const std::optional<std::string> out,
+                              TakeOutCheckpoint(directory_, newest, Leaving::kSuperseded));
+    if (!out.has_value() && fs::exists(PathOf(newest))) {
+      return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointInUse,
+                   absl::StrCat(PathOf(newest), " is held by someone"));
+    }
+    steps_.erase(newest);
+  }
+  return absl::OkStatus();
+}
+
 // What cannot be removed, or is held in this moment, is looked at again by the next Prune.
 void JobCheckpoints::Remove(int64_t step) {
   const absl::StatusOr<std::optional<std::string>> out =

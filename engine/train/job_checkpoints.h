@@ -47,6 +47,12 @@ class JobCheckpoints {
   std::optional<RunFacts> NewestFacts() const;
 
   bool any() const { return !steps_.empty(); }
+
+  // The step to which a run may go back: the newest that is a multiple of `every` (0: of any), or
+  // that is held, if that is newer. Nothing if there is none.
+  absl::StatusOr<std::optional<int64_t>> StepToGoBackTo(int64_t every) const;
+  // Checkpoints after `step` count no more; they are deleted when the next one is saved.
+  absl::Status Supersede(int64_t step);
   bool Has(int64_t step) const { return steps_.contains(step); }
   std::string PathOf(int64_t step) const;
 

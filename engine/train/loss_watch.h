@@ -1,15 +1,19 @@
-// Tells a loss that is out of line with those of the steps before. It decides nothing: weights and
-// order are the same with and without it, so its memory is of this process alone.
+// Tells a loss that is out of line with those of the steps before. Its memory is in every
+// checkpoint: a run that goes on judges as one that did not stop.
 #pragma once
 
 #include <cstdint>
 
 namespace penstock {
 
+struct LossMemory {
+  int64_t losses = 0;  // that were added
+  double mean = 0, variance = 0;
+  bool in_spike = false;  // the last was one
+};
+
 class LossWatch {
  public:
-  // So many standard deviations above the mean are a spike.
-  static constexpr double kSpike = 6;
   // Losses that are needed before one is judged, and how far back memory reaches.
   static constexpr int64_t kWarmUpSteps = 50;
 
@@ -20,13 +24,18 @@ class LossWatch {
     bool begins = false;  // a spike, and the loss before was none
   };
 
+  // So many standard deviations above the mean are a spike. REQUIRES: more than 0.
+  explicit LossWatch(double threshold) : threshold_(threshold) {}
+
   // The loss of the next step that was applied; finite.
   Verdict Add(double loss);
 
+  const LossMemory& memory() const { return memory_; }
+  void set_memory(const LossMemory& memory) { memory_ = memory; }
+
  private:
-  int64_t count_ = 0;
-  double mean_ = 0, variance_ = 0;
-  bool in_spike_ = false;
+  double threshold_;
+  LossMemory memory_;
 };
 
 }  // namespace penstock

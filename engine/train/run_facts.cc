@@ -110,6 +110,12 @@ Facts Identity(const TrainConfig& config, const ModelInput& model, const Dataset
                  {"schedule.epochs", absl::StrCat(schedule.epochs)}};
   const std::span<const Dataset::Part> parts = train.parts();
   if (parts.size() > 1 || parts[0].weight != 1) facts["datasets"] = MixtureText(train);
+  const LossSpikeConfig& spikes = config.loss_spikes;
+  if (spikes.roll_back) {
+    facts["loss_spikes"] = absl::StrCat(
+        "roll back above ", NumberText(spikes.threshold), " deviations, ", spikes.skip_steps,
+        " more steps left out, at most ", spikes.max_rollbacks, " times");
+  }
   return facts;
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -27,6 +28,7 @@
 #include "engine/train/import.h"
 #include "engine/train/job_checkpoints.h"
 #include "engine/train/job_encoding.h"
+#include "engine/train/left_out_data.h"
 #include "engine/train/loss_watch.h"
 #include "engine/train/plan_watch.h"
 #include "engine/train/random_init.h"
@@ -60,7 +62,10 @@ auto ByteProgress(TrainObserver& observer, Phase phase) {
 class TrainRun {
  public:
   TrainRun(const TrainConfig& config, const PlanChange& change, TrainObserver& observer)
-      : config_(config), change_plan_(change), observer_(observer) {}
+      : config_(config),
+        change_plan_(change),
+        observer_(observer),
+        loss_watch_(config.loss_spikes.threshold) {}
 
   absl::StatusOr<TrainSummary> Run() {
     PENSTOCK_RETURN_IF_ERROR(OpenDevice());
@@ -70,6 +75,7 @@ class TrainRun {
     PENSTOCK_RETURN_IF_ERROR(CreateTrainer());
     CreateSaves();
     absl::Status trained = Steps();
+    if (trained.ok() && summary_.end == TrainEnd::kRolledBack) return summary_;
     if (trained.ok()) trained = SaveCheckpoint();
     saves_->Finish();  // what was begun is whole, however training has ended
     if (ReasonOf(trained) == reason::kDeviceFailed) SaveWhatTheStoreHolds();
@@ -108,7 +114,9 @@ class TrainRun {
         JobCheckpoints::Open(
             config_.checkpoint_directory,
             {.keep_last = config_.checkpoints.keep_last,
-             .keep_every_steps = config_.checkpoints.keep_every_steps},
+             .keep_every_steps = config_.checkpoints.keep_every_steps,
+             .keep_newest_multiple_of =
+                 config_.loss_spikes.roll_back ? config_.checkpoints.every_steps : 0},
             {.log = [this](const std::string& line) { observer_.OnLog(line); },
              .removed = [this](int64_t step) { observer_.OnCheckpointRemoved(step); }}));
     checkpoints_.emplace(std::move(checkpoints));
@@ -225,6 +233,8 @@ class TrainRun {
     evaluation_due_ = info.evaluation_due;
     evaluation_loss_ = info.evaluation_loss;
     best_ = info.best;
+    left_out_data_steps_ = info.left_out_data_steps;
+    loss_watch_.set_memory(info.loss_memory);
     loss_ = info.loss.value_or(std::numeric_limits<double>::quiet_NaN());
     observer_.OnResumed(
         {.step = info.step, .tokens = info.tokens, .loss = info.loss, .directory = path});
@@ -247,6 +257,9 @@ class TrainRun {
   absl::Status CreateTrainer() {
     PENSTOCK_ASSIGN_OR_RETURN(
         trainer_, Trainer::Create(config_, model_, plan_, *store_, data_.train, data_.evaluation));
+    PENSTOCK_ASSIGN_OR_RETURN(left_out_, ReadLeftOutData(config_.checkpoint_directory));
+    data_cursor_ = DataCursor(steps_done_, left_out_data_steps_, left_out_);
+    trainer_->set_data_cursor(data_cursor_);
     if (!trainer_->notice().empty()) observer_.OnLog(trainer_->notice());
     observer_.OnLog(ToText(MakeDataReport(trainer_->train_stream())));
     observer_.OnTotalSteps(trainer_->total_steps());
@@ -290,13 +303,14 @@ class TrainRun {
       PENSTOCK_ASSIGN_OR_RETURN(StepRecord record, trainer_->Step(steps_done_));
       record.checkpoint_wait_seconds = saves_->TakeWaitedSeconds();
       ComparePrediction(record);
-      JudgeLoss(record);
+      const bool spike = JudgeLoss(record);
       steps_done_ = record.step;
       tokens_done_ += record.real_tokens;
       loss_ = record.loss;
       evaluation_loss_.reset();
       observer_.OnStep(record);
       saves_->Collect();
+      if (spike && MayRollBack() && RollBack()) return absl::OkStatus();
       PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));
       PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
       const bool wanted = observer_.TakeSaveRequest();  // asked always: it is taken by asking
@@ -320,16 +334,72 @@ class TrainRun {
     observer_.OnPlanMissed(*miss);
   }
 
-  void JudgeLoss(StepRecord& record) {
-    if (record.outcome != StepOutcome::kApplied || !std::isfinite(record.loss)) return;
+  // Whether a loss spike begins with the step.
+  bool JudgeLoss(StepRecord& record) {
+    if (record.outcome != StepOutcome::kApplied || !std::isfinite(record.loss)) return false;
     const LossWatch::Verdict verdict = loss_watch_.Add(record.loss);
     record.loss_z_score = verdict.z_score;
-    if (!verdict.begins) return;
+    if (!verdict.begins) return false;
     observer_.OnLog(absl::StrFormat(
         "loss spike: %.4g in step %d is %.1f standard deviations above the %.4g of the steps "
-        "before; if it does not come down again, go on from a checkpoint before it with a lower "
-        "learning rate",
-        record.loss, record.step, verdict.z_score, verdict.mean));
+        "before%s",
+        record.loss, record.step, verdict.z_score, verdict.mean,
+        config_.loss_spikes.roll_back
+            ? ""
+            : "; if it does not come down again, go on from a checkpoint before it with a lower "
+              "learning rate, or let jobs roll back by themselves (loss_spikes.response)"));
+    return true;
+  }
+
+  bool MayRollBack() {
+    if (!config_.loss_spikes.roll_back) return false;
+    const auto rollbacks = static_cast<int64_t>(left_out_.size());
+    if (rollbacks < config_.loss_spikes.max_rollbacks) return true;
+    observer_.OnLog(absl::StrCat("the run has rolled back ", rollbacks,
+                                 " times, as often as it may; it goes on"));
+    return false;
+  }
+
+  // What the steps since a checkpoint did is dropped with their data; the next process goes on from
+  // there. It is one of checkpoints.every_steps, so that those which an interruption or a request
+  // has made change nothing. Whether it worked.
+  bool RollBack() {
+    saves_->Finish();
+    const absl::StatusOr<LeftOutData> left_out = GoBack();
+    if (!left_out.ok()) {
+      observer_.OnLog(absl::StrCat("the run cannot roll back and goes on: ",
+                                   std::string(left_out.status().message())));
+      return false;
+    }
+    observer_.OnLog(absl::StrCat("back to step ", left_out->step, "; the data of ",
+                                 left_out->data_steps, " step(s) are left out"));
+    summary_.end = TrainEnd::kRolledBack;
+    summary_.steps = left_out->step;
+    return true;
+  }
+
+  absl::StatusOr<LeftOutData> GoBack() {
+    PENSTOCK_ASSIGN_OR_RETURN(std::optional<int64_t> step,
+                              checkpoints_->StepToGoBackTo(config_.checkpoints.every_steps));
+    if (!step) {
+      PENSTOCK_ASSIGN_OR_RETURN(step, FirstStepOfTheRun());
+    }
+    const LeftOutData left_out{.step = *step,
+                               .data_steps = data_cursor_.DataStep(steps_done_ - 1) + 1 -
+                                             data_cursor_.DataStep(*step) +
+                                             config_.loss_spikes.skip_steps};
+    // First this: who dies in between meets the spike again.
+    PENSTOCK_RETURN_IF_ERROR(checkpoints_->Supersede(*step));
+    PENSTOCK_RETURN_IF_ERROR(NoteLeftOutData(config_.checkpoint_directory, left_out,
+                                             static_cast<int64_t>(left_out_.size())));
+    return left_out;
+  }
+
+  absl::StatusOr<int64_t> FirstStepOfTheRun() const {
+    if (config_.start_checkpoint.empty()) return 0;
+    PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
+                              OpenCheckpoint(config_.start_checkpoint, Verification::kSizes));
+    return opened->info().step;
   }
 
   // The weights are as good as before the streak, so they are saved before the job fails.
@@ -419,6 +489,8 @@ class TrainRun {
             .loss = std::isfinite(loss_) ? std::optional(loss_) : std::nullopt,
             .evaluation_loss = evaluation_loss_,
             .best = best_,
+            .left_out_data_steps = data_cursor_.LeftOutBefore(steps_done_),
+            .loss_memory = loss_watch_.memory(),
             .code_version = Version(),
             .facts = facts_};
   }
@@ -463,6 +535,9 @@ class TrainRun {
   int64_t nonfinite_streak_ = 0;
   bool evaluation_due_ = false;  // one after steps_done_ was begun and stopped
   LossWatch loss_watch_;
+  int64_t left_out_data_steps_ = 0;    // before the step that this process went on from
+  std::vector<LeftOutData> left_out_;  // by all rollbacks of the run
+  DataCursor data_cursor_{0, 0, {}};
   PlanWatch plan_watch_;
   int64_t host_peak_bytes_ = 0;  // of all this process has been seen with
   double loss_ = 0;

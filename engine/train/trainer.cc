@@ -136,9 +136,10 @@ std::optional<int64_t> Trainer::StepInStore() const {
 
 absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
   const auto start = std::chrono::steady_clock::now();
-  const StepShape shape = train_stream_->ShapeOfStep(step);
+  const int64_t data_step = data_.DataStep(step);
+  const StepShape shape = train_stream_->ShapeOfStep(data_step);
   for (int64_t i = 0; i < shape.micro_batches; ++i) {
-    train_stream_->Fill(step, i, buffers_[i]);
+    train_stream_->Fill(data_step, i, buffers_[i]);
     views_[i] = ToView(buffers_[i].view());
   }
   const double rate =
@@ -172,7 +173,7 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
     record.loss = result.loss_sum / static_cast<double>(result.labelled_tokens);
   }
   if (record.outcome != StepOutcome::kApplied) {
-    record.skipped_documents = train_stream_->DocumentsOfStep(step);
+    record.skipped_documents = train_stream_->DocumentsOfStep(data_step);
     if (record.skipped_documents.size() > kMaxSkippedDocuments) {
       record.skipped_documents.resize(kMaxSkippedDocuments);
     }

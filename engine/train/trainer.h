@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/exec/executor.h"
 #include "engine/memory/host_store.h"
+#include "engine/train/left_out_data.h"
 #include "engine/train/training_plan.h"
 
 namespace penstock {
@@ -29,8 +30,11 @@ class Trainer {
   std::string notice() const { return executor_->notice(); }
   // Whether step `step` has all the plan's micro-batches: the last of an epoch may have fewer.
   bool IsFullStep(int64_t step) const {
-    return train_stream_->ShapeOfStep(step).micro_batches == full_program_.micro_batches;
+    return train_stream_->ShapeOfStep(data_.DataStep(step)).micro_batches ==
+           full_program_.micro_batches;
   }
+  // Which data the steps from now on have; without it, step t has data step t.
+  void set_data_cursor(DataCursor cursor) { data_ = std::move(cursor); }
   const BatchStream& train_stream() const { return *train_stream_; }
   bool can_evaluate() const { return evaluation_stream_ != nullptr; }
 
@@ -70,6 +74,7 @@ class Trainer {
   const HostStore& store_;
   std::unique_ptr<BatchStream> train_stream_;
   std::unique_ptr<BatchStream> evaluation_stream_;
+  DataCursor data_{0, 0, {}};
   int64_t total_steps_ = 0;
 
   std::unique_ptr<Executor> executor_;

@@ -92,6 +92,12 @@ EndDecision AfterStop(const WorkerEnd& end, const std::string& message) {
   if (end.state == v1::JOB_STATE_PAUSING || end.state == v1::JOB_STATE_YIELDING) {
     decision.reason = end.state_reason;
     decision.message = message.empty() ? end.state_message : message;
+  } else if (end.outcome && end.outcome->result() == internal::ATTEMPT_RESULT_ROLLED_BACK) {
+    decision.reason = v1::STATE_REASON_LOSS_SPIKE;
+    decision.message =
+        "after a loss spike the job goes on from an earlier checkpoint; its log says which, and "
+        "what "
+        "data it leaves out";
   } else {
     // No one asked the daemon: somebody signalled the worker.
     decision.reason = v1::STATE_REASON_WORKER_STOPPED;
@@ -188,6 +194,7 @@ EndDecision AfterOutcome(const WorkerEnd& end) {
       decision.failure_class = ClassifyFailure(decision.error);
       return decision;
     case internal::ATTEMPT_RESULT_STOPPED:
+    case internal::ATTEMPT_RESULT_ROLLED_BACK:
       return AfterStop(end, "");
     default:
       return AfterDeath(end);

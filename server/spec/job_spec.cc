@@ -23,6 +23,7 @@ constexpr int64_t kMaxConfigJsonBytes = int64_t{1} << 20;
 constexpr int64_t kMaxSequenceLength = 1 << 20;
 constexpr int64_t kMaxTokensPerStep = int64_t{1} << 30;
 constexpr int64_t kMaxSteps = 1'000'000'000;
+constexpr int64_t kMaxSkipSteps = 10'000;
 constexpr int64_t kMaxHeldOutDocuments = 1'000'000'000'000;
 constexpr int64_t kMaxEpochs = 1'000'000;
 constexpr int64_t kMaxKeptCheckpoints = 10'000;
@@ -223,6 +224,25 @@ absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
   return CheckInteger("checkpoints.keep_last", checkpoints.keep_last(), 1, kMaxKeptCheckpoints);
 }
 
+absl::Status ResolveLossSpikes(v1::LossSpikeSpec& spikes) {
+  if (!spikes.has_threshold()) spikes.set_threshold(6);
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckDouble("loss_spikes.threshold", spikes.threshold(), {.low = 3, .high = 1000}));
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEnum("loss_spikes.response", v1::SpikeResponse_descriptor(), spikes.response()));
+  if (spikes.response() == v1::SPIKE_RESPONSE_UNSPECIFIED) {
+    spikes.set_response(v1::SPIKE_RESPONSE_REPORT);
+  }
+  const bool rolls_back = spikes.response() == v1::SPIKE_RESPONSE_ROLL_BACK;
+  if (!rolls_back && spikes.skip_steps() != 0) {
+    return UnusedFieldError("loss_spikes.skip_steps", "unless loss_spikes.response is ROLL_BACK");
+  }
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckInteger("loss_spikes.skip_steps", spikes.skip_steps(), 0, kMaxSkipSteps));
+  if (!spikes.has_max_rollbacks()) spikes.set_max_rollbacks(3);
+  return CheckInteger("loss_spikes.max_rollbacks", spikes.max_rollbacks(), 1, 100);
+}
+
 absl::Status ResolveOutput(const Roots& roots, const v1::ModelSource& model,
                            v1::OutputSpec& output) {
   PENSTOCK_RETURN_IF_ERROR(
@@ -386,6 +406,11 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
                         .keep_last = resolved.checkpoints().keep_last(),
                         .keep_every_steps = resolved.checkpoints().keep_every_steps(),
                         .keep_best = resolved.checkpoints().keep_best()};
+  const v1::LossSpikeSpec& spikes = resolved.loss_spikes();
+  config.loss_spikes = {.threshold = spikes.threshold(),
+                        .roll_back = spikes.response() == v1::SPIKE_RESPONSE_ROLL_BACK,
+                        .skip_steps = spikes.skip_steps(),
+                        .max_rollbacks = spikes.max_rollbacks()};
   config.output_directory = resolved.output().directory();
   config.export_element = ToExportElement(resolved.output().export_type());
   config.seed = resolved.seed();
@@ -415,6 +440,7 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   PENSTOCK_RETURN_IF_ERROR(ResolvePrecision(*out.mutable_precision()));
   PENSTOCK_RETURN_IF_ERROR(ResolveEvaluation(out.evaluation()));
   PENSTOCK_RETURN_IF_ERROR(ResolveCheckpoints(out.evaluation(), *out.mutable_checkpoints()));
+  PENSTOCK_RETURN_IF_ERROR(ResolveLossSpikes(*out.mutable_loss_spikes()));
   PENSTOCK_RETURN_IF_ERROR(ResolveOutput(allowed_roots, out.model(), *out.mutable_output()));
   PENSTOCK_RETURN_IF_ERROR(ResolveLimits(*out.mutable_limits()));
   PENSTOCK_RETURN_IF_ERROR(ResolveQueue(*out.mutable_queue()));

@@ -58,6 +58,18 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes) {
   return failed == 0 ? absl::OkStatus() : SystemError(directory, "cannot be synced");
 }
 
+internal::AttemptResult ResultOf(TrainEnd end) {
+  switch (end) {
+    case TrainEnd::kFinished:
+      return internal::ATTEMPT_RESULT_SUCCEEDED;
+    case TrainEnd::kStopped:
+      return internal::ATTEMPT_RESULT_STOPPED;
+    case TrainEnd::kRolledBack:
+      return internal::ATTEMPT_RESULT_ROLLED_BACK;
+  }
+  return internal::ATTEMPT_RESULT_UNSPECIFIED;
+}
+
 internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
                                      TrainObserver& observer) {
   TrainConfig config = ToTrainConfig(assignment.train());
@@ -79,8 +91,7 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   const absl::StatusOr<TrainSummary> summary = Train(config, observer);
   if (!summary.ok()) return FailedOutcome(summary.status());
   internal::AttemptOutcome outcome;
-  outcome.set_result(summary->end == TrainEnd::kStopped ? internal::ATTEMPT_RESULT_STOPPED
-                                                        : internal::ATTEMPT_RESULT_SUCCEEDED);
+  outcome.set_result(ResultOf(summary->end));
   if (!summary->output_directory.empty()) outcome.add_artifacts(summary->output_directory);
   return outcome;
 }

@@ -100,6 +100,38 @@ class PauseTest(DurabilityTest):
         self.assert_same_run(low, whole)
 
 
+class RollBackTest(DurabilityTest):
+    def test_after_a_loss_spike_a_job_goes_on_without_the_data(self):
+        data = self.daemon.work / "rows.jsonl"
+        rows = [[97 + i % 2 for i in range(16)] for _ in range(1600)]
+        rows[637] = [200 + i * 37 % 53 for i in range(16)]
+        data.write_text("".join(f"{row}\n" for row in rows))
+        spec = example_spec()
+        spec.data.Clear()
+        spec.data.format = job_spec_pb2.DATA_FORMAT_TOKEN_IDS_JSONL
+        spec.data.paths.append(str(data))
+        spec.batch.sequence_length = 16
+        spec.batch.tokens_per_step = 64
+        spec.batch.micro_batch_tokens = 64
+        spec.schedule.Clear()
+        spec.schedule.epochs = 1
+        spec.checkpoints.every_steps = 20
+        spec.loss_spikes.response = job_spec_pb2.SPIKE_RESPONSE_ROLL_BACK
+        end = self.client.wait(create(self.client, spec, job_id="spiky").name)
+        self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+        self.assertGreater(end.attempt, 1)
+        self.assertEqual(end.progress.step, 400)
+        history = self.client.jobs.WatchJobs(job_pb2.WatchJobsRequest(
+            name=end.name, kinds=[job_pb2.WATCH_KIND_STATE]), timeout=harness.DEADLINE)
+        reasons = [event.state_changed.job.state_reason for event in history
+                   if event.HasField("state_changed")]
+        self.assertIn(job_pb2.STATE_REASON_LOSS_SPIKE, reasons)
+        points = self.client.jobs.ListJobMetrics(
+            job_pb2.ListJobMetricsRequest(name=end.name)).points
+        self.assertEqual([p.step for p in points], list(range(1, 401)))
+        self.assertLess(max(p.loss_z_score for p in points), 6)
+
+
 class TerminateTest(DurabilityTest):
     """SIGTERM to the daemon while the worker is in each phase; the next daemon goes on."""
 

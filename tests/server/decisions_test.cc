@@ -151,6 +151,20 @@ TEST(AfterWorkerEndTest, AStopNobodyAskedTheDaemonForQueuesTheJobAgain) {
   EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_CANCELLED);
 }
 
+TEST(AfterWorkerEndTest, AJobThatRolledBackGoesOnAtOnce) {
+  WorkerEnd end;
+  end.max_attempts = 1;
+  end.worker_deaths = 0;
+  end.outcome = Outcome(internal::ATTEMPT_RESULT_ROLLED_BACK);
+  const EndDecision decision = AfterWorkerEnd(end);
+  EXPECT_EQ(decision.state, v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(decision.reason, v1::STATE_REASON_LOSS_SPIKE);
+  EXPECT_EQ(decision.pause_seconds, 0);
+  EXPECT_EQ(decision.worker_deaths, 0);
+  end.state = v1::JOB_STATE_PAUSING;
+  EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_PAUSED);
+}
+
 TEST(AfterWorkerEndTest, AKillForMemoryIsHinted) {
   WorkerEnd end = Killed(SIGKILL);
   EXPECT_THAT(AfterWorkerEnd(end).message, testing::Not(HasSubstr("memory")));

@@ -287,6 +287,11 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
          s.mutable_checkpoints()->set_keep_best(true);
        },
        "evaluation.every_steps"},
+      {"loss_spikes.threshold", [](S& s) { s.mutable_loss_spikes()->set_threshold(2); }, "2"},
+      {"loss_spikes.skip_steps", [](S& s) { s.mutable_loss_spikes()->set_skip_steps(5); },
+       "ROLL_BACK"},
+      {"loss_spikes.max_rollbacks", [](S& s) { s.mutable_loss_spikes()->set_max_rollbacks(0); },
+       "from 1"},
       {"checkpoints.keep_last", [](S& s) { s.mutable_checkpoints()->set_keep_last(0); }, "from 1"},
       {"output.directory", [](S& s) { s.mutable_output()->set_directory("/etc/x"); }, "/etc/x"},
       {"output.directory", [this](S& s) { s.mutable_output()->set_directory(root_ + "/model"); },

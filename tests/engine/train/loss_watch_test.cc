@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <random>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -17,7 +18,7 @@ double UsualLoss(int64_t step, std::mt19937& random) {
 TEST(LossWatchTest, ARunThatGoesWellHasNoSpike) {
   for (uint32_t seed = 0; seed < 20; ++seed) {
     std::mt19937 random(seed);
-    LossWatch watch;
+    LossWatch watch(6);
     for (int64_t step = 0; step < 2000; ++step) {
       const LossWatch::Verdict verdict = watch.Add(UsualLoss(step, random));
       EXPECT_FALSE(verdict.spike) << "seed " << seed << " step " << step << " z "
@@ -28,7 +29,7 @@ TEST(LossWatchTest, ARunThatGoesWellHasNoSpike) {
 
 TEST(LossWatchTest, ALossOutOfLineIsASpikeAndSoIsTheNext) {
   std::mt19937 random(1);
-  LossWatch watch;
+  LossWatch watch(6);
   for (int64_t step = 0; step < 600; ++step) {
     const bool odd = step == 300 || step == 301 || step == 500;
     const double usual = UsualLoss(step, random);
@@ -40,7 +41,7 @@ TEST(LossWatchTest, ALossOutOfLineIsASpikeAndSoIsTheNext) {
 }
 
 TEST(LossWatchTest, NothingIsJudgedBeforeThereIsEnoughToJudgeBy) {
-  LossWatch watch;
+  LossWatch watch(6);
   for (int64_t step = 0; step < LossWatch::kWarmUpSteps; ++step) {
     const LossWatch::Verdict verdict = watch.Add(step % 7 == 0 ? 50 : 1);
     EXPECT_EQ(verdict.z_score, 0);
@@ -49,7 +50,7 @@ TEST(LossWatchTest, NothingIsJudgedBeforeThereIsEnoughToJudgeBy) {
 }
 
 TEST(LossWatchTest, ALevelThatStaysBecomesTheUsualOne) {
-  LossWatch watch;
+  LossWatch watch(6);
   for (int64_t step = 0; step < 100; ++step) watch.Add(2);
   EXPECT_FALSE(watch.Add(2.1).spike) << "losses that were all the same make no spike of 5%";
   EXPECT_TRUE(watch.Add(4).begins);
@@ -59,6 +60,23 @@ TEST(LossWatchTest, ALevelThatStaysBecomesTheUsualOne) {
   }
   EXPECT_FALSE(watch.Add(4).spike);
   EXPECT_FALSE(watch.Add(1).spike) << "less is no spike";
+}
+
+TEST(LossWatchTest, ItsMemoryIsAllItHas) {
+  std::mt19937 random(2);
+  LossWatch whole(4), first(4);
+  std::vector<double> losses;
+  for (int64_t step = 0; step < 200; ++step) losses.push_back(UsualLoss(step, random));
+  losses[120] += 3;
+  for (const double loss : losses) {
+    const LossWatch::Verdict wanted = whole.Add(loss);
+    LossWatch second(4);  // another process
+    second.set_memory(first.memory());
+    const LossWatch::Verdict found = second.Add(loss);
+    EXPECT_EQ(found.z_score, wanted.z_score);
+    EXPECT_EQ(found.begins, wanted.begins);
+    first.set_memory(second.memory());
+  }
 }
 
 }  // namespace

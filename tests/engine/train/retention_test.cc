@@ -23,6 +23,15 @@ TEST(RetentionTest, EveryNthTheBestAndTheHeldStayBeside) {
               ElementsAre(3, 15));
 }
 
+TEST(RetentionTest, WhatARunMayRollBackToStays) {
+  EXPECT_THAT(ChooseRemovals({.keep_last = 2, .keep_newest_multiple_of = 10},
+                             {.steps = {10, 20, 23, 27, 29}, .held = {}}),
+              ElementsAre(10, 23));
+  EXPECT_EQ(NewestMultiple({10, 20, 23}, 10), 20);
+  EXPECT_EQ(NewestMultiple({10, 20, 23}, 0), 23);
+  EXPECT_EQ(NewestMultiple({7}, 10), std::nullopt);
+}
+
 TEST(RetentionTest, NewestStaysWhateverTheRule) {
   EXPECT_THAT(ChooseRemovals({.keep_last = 0}, {.steps = {4, 5}, .held = {}}), ElementsAre(4));
 }

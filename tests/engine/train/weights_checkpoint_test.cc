@@ -272,6 +272,22 @@ TEST_F(CheckpointTest, VersionOneHasWeightsAlone) {
   EXPECT_TRUE(ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress).ok());
 }
 
+TEST_F(CheckpointTest, VersionTwoKnewOfNoLeftOutData) {
+  ASSERT_TRUE(Write().ok());
+  json manifest = Manifest();
+  EXPECT_TRUE(manifest.contains("left_out_data_steps"));
+  manifest["format_version"] = 2;
+  manifest.erase("left_out_data_steps");
+  manifest.erase("loss_memory");
+  SetManifest(manifest);
+  const auto opened = OpenCheckpoint(path(), Verification::kHashes);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->info().left_out_data_steps, 0);
+  manifest["format_version"] = 3;
+  SetManifest(manifest);
+  ExpectCorrupt("left_out_data_steps", Verification::kSizes);
+}
+
 TEST_F(CheckpointTest, HalfOfTheMomentsIsNoCheckpoint) {
   ASSERT_TRUE(Write().ok());
   json manifest = Manifest();
@@ -392,11 +408,11 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
 TEST_F(CheckpointTest, LaterFormatIsNamedAsSuch) {
   ASSERT_TRUE(Write().ok());
   json manifest = Manifest();
-  manifest["format_version"] = 3;
+  manifest["format_version"] = 4;
   SetManifest(manifest);
   const absl::Status status = OpenCheckpoint(path(), Verification::kSizes).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 3"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 4"));
 }
 
 TEST_F(CheckpointTest, CancelledWriteLeavesNothing) {
