@@ -403,6 +403,9 @@ struct ExportConfig {
   // Unset: the types that the model came with, or that its job asked for.
   std::optional<ExportElement> export_element;
   int32_t threads = 0;  // 0: all cores this process may use
+  // A file that says that the job has begun to export to a place where nothing was: if it is there,
+  // and the output too, an attempt before this one has made it and died before it could say so.
+  std::string note_path = {};
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
 

@@ -7,8 +7,10 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <limits>
 #include <optional>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -567,6 +569,13 @@ absl::StatusOr<TrainSummary> TrainWithPlan(const TrainConfig& config, const Plan
 
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer) {
   observer.OnPhase(Phase::kExport, 0);
+  std::error_code ignored;
+  const bool taken = std::filesystem::exists(config.output_directory, ignored);
+  const bool begun =
+      !config.note_path.empty() && std::filesystem::exists(config.note_path, ignored);
+  if (taken && begun) return absl::OkStatus();
+  // If the note is lost with the machine, the next attempt finds the place taken and says so.
+  if (!taken && !config.note_path.empty()) std::ofstream(config.note_path).flush();
   ThreadPool pool(config.threads > 0 ? config.threads : UsableCores());
   ExportOptions options;
   if (config.export_element) options.type = ToWeightType(*config.export_element);

@@ -25,8 +25,10 @@ namespace {
 constexpr int kLastLogLines = 20;
 constexpr int64_t kMaxOutcomeBytes = 4 << 20;
 
+constexpr int32_t kExportAttempts = 3;
+
 int32_t MaxAttempts(const v1::Job& job) {
-  return job.has_train() ? std::max(1, job.train().limits().max_attempts()) : 1;
+  return job.has_train() ? std::max(1, job.train().limits().max_attempts()) : kExportAttempts;
 }
 
 std::optional<internal::AttemptOutcome> ReadOutcome(const std::string& path) {

@@ -96,10 +96,14 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   return outcome;
 }
 
-internal::AttemptOutcome RunExporting(const internal::ExportWork& work, TrainObserver& observer) {
-  const ExportConfig config{.checkpoint_directory = work.checkpoint_directory(),
-                            .output_directory = work.spec().directory(),
-                            .export_element = ToExportElement(work.spec().export_type())};
+internal::AttemptOutcome RunExporting(const internal::Assignment& assignment,
+                                      TrainObserver& observer) {
+  const internal::ExportWork& work = assignment.export_();
+  const ExportConfig config{
+      .checkpoint_directory = work.checkpoint_directory(),
+      .output_directory = work.spec().directory(),
+      .export_element = ToExportElement(work.spec().export_type()),
+      .note_path = absl::StrCat(assignment.job_directory(), "/export-begun")};
   const absl::Status status = RunExport(config, observer);
   internal::AttemptOutcome outcome;
   if (absl::IsCancelled(status)) {
@@ -154,7 +158,7 @@ std::string AttemptDirectory(const internal::Assignment& assignment) {
 internal::AttemptOutcome RunAttempt(const internal::Assignment& assignment,
                                     TrainObserver& observer) {
   return assignment.has_train() ? RunTraining(assignment, observer)
-                                : RunExporting(assignment.export_(), observer);
+                                : RunExporting(assignment, observer);
 }
 
 // Messages quote file names and file contents, which need not be UTF-8; strings of a proto must be,

@@ -180,6 +180,18 @@ class TerminateTest(DurabilityTest):
         self.assertEqual(end.attempt, 2)
         self.assertTrue((out / "model.safetensors").is_file())
 
+    def test_an_export_whose_worker_dies_is_made_again(self):
+        self.run_whole(example_spec(max_steps=2))
+        for point in ("worker.export", "worker.before_outcome"):
+            with self.subTest(point=point):
+                out = self.daemon.work / f"out-{point}"
+                self.faults.kill_at(point)
+                end = self.client.wait(cli(self.daemon, "export", "whole", out).stdout.strip())
+                self.assertTrue(self.faults.killed(point))
+                self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+                self.assertEqual(end.attempt, 2)
+                self.assertTrue((out / "model.safetensors").is_file())
+
     def test_within_a_step_the_step_is_finished_first(self):
         spec = eventful_spec(max_steps=6)
         spec.batch.tokens_per_step = 16384

@@ -177,8 +177,8 @@ class KillMatrixTest(DurabilityTest):
             self.check_history(name)
         for i, name in enumerate(self.exports):
             end = self.client.wait(name)
-            # An export is not tried again when its worker dies; its directory is whole or not
-            # there, and there if it has succeeded.
+            # An export is tried again when its worker dies, three times at most; its directory is
+            # whole or not there, and there if it has succeeded.
             out = self.daemon.work / f"export-{i}"
             if end.state == job_pb2.JOB_STATE_SUCCEEDED or out.exists():
                 self.assertEqual(sorted(p.name for p in out.iterdir()), files, end)
