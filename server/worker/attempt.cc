@@ -99,11 +99,10 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
 internal::AttemptOutcome RunExporting(const internal::Assignment& assignment,
                                       TrainObserver& observer) {
   const internal::ExportWork& work = assignment.export_();
-  const ExportConfig config{
-      .checkpoint_directory = work.checkpoint_directory(),
-      .output_directory = work.spec().directory(),
-      .export_element = ToExportElement(work.spec().export_type()),
-      .note_path = absl::StrCat(assignment.job_directory(), "/export-begun")};
+  const ExportConfig config{.checkpoint_directory = work.checkpoint_directory(),
+                            .output_directory = work.spec().directory(),
+                            .export_element = ToExportElement(work.spec().export_type()),
+                            .note_path = absl::StrCat(assignment.job_directory(), "/export-begun")};
   const absl::Status status = RunExport(config, observer);
   internal::AttemptOutcome outcome;
   if (absl::IsCancelled(status)) {
