@@ -104,7 +104,8 @@ class RollBackTest(DurabilityTest):
     def test_after_a_loss_spike_a_job_goes_on_without_the_data(self):
         data = self.daemon.work / "rows.jsonl"
         rows = [[97 + i % 2 for i in range(16)] for _ in range(1600)]
-        rows[637] = [200 + i * 37 % 53 for i in range(16)]
+        for row in (337, 637, 937, 1237):
+            rows[row] = [200 + i * row % 53 for i in range(16)]
         data.write_text("".join(f"{row}\n" for row in rows))
         spec = example_spec()
         spec.data.Clear()
@@ -113,7 +114,9 @@ class RollBackTest(DurabilityTest):
         spec.batch.sequence_length = 16
         spec.batch.tokens_per_step = 64
         spec.batch.micro_batch_tokens = 64
+        spec.optimizer.learning_rate = 1e-2
         spec.schedule.Clear()
+        spec.schedule.kind = job_spec_pb2.SCHEDULE_KIND_CONSTANT
         spec.schedule.epochs = 1
         spec.checkpoints.every_steps = 20
         spec.loss_spikes.response = job_spec_pb2.SPIKE_RESPONSE_ROLL_BACK
