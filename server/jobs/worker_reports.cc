@@ -179,9 +179,10 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       worker.outcome = std::move(*event.mutable_outcome());
       worker.outcome_time = RunningWorker::Clock::now();
       break;
+    case internal::WorkerEvent::kTraceWritten:  // none was asked for
     case internal::WorkerEvent::EVENT_NOT_SET:
       return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
-                   absl::StrCat("event ", number, " of ", name, " is empty"));
+                   absl::StrCat("event ", number, " of ", name, " says nothing"));
   }
   worker.acknowledged = number;
   return absl::OkStatus();
