@@ -94,11 +94,12 @@ absl::StatusOr<SplitRanges> SplitByNumber(const Dataset::Part& part, int64_t hel
                                           uint64_t seed) {
   const TokenCache& cache = *part.cache;
   if (held_out >= cache.documents()) {
-    return Refuse(absl::StrCat("validation_documents is ", held_out, ", and ",
-                               part.name.empty() ? "the data" : absl::StrCat("dataset ", part.name),
-                               " has ", cache.documents(),
-                               " document(s), of which at least one has to be left to train on; hold "
-                               "out fewer, or a validation_fraction"));
+    return Refuse(
+        absl::StrCat("validation_documents is ", held_out, ", and ",
+                     part.name.empty() ? "the data" : absl::StrCat("dataset ", part.name), " has ",
+                     cache.documents(),
+                     " document(s), of which at least one has to be left to train on; hold "
+                     "out fewer, or a validation_fraction"));
   }
   std::vector<std::pair<double, int64_t>> order;
   for (int64_t d = 0; d < cache.documents(); ++d) order.emplace_back(Draw(seed, d), d);

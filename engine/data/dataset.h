@@ -96,16 +96,16 @@ struct DatasetSplit {
 
 // What of every part is held out of training; one of the two is not 0.
 struct HeldOutSize {
-  // Each document with this probability, at least one, never all. A part of a single document is cut
-  // instead: its last tokens, `fraction` of them, are the held-out document.
+  // Each document with this probability, at least one, never all. A part of a single document is
+  // cut instead: its last tokens, `fraction` of them, are the held-out document.
   double fraction = 0;
   // So many documents.
   int64_t documents = 0;
 };
 
-// Which documents those are is drawn from (seed, number of the document). REQUIRES: 0 < fraction < 1
-// or documents > 0; parts are Whole(). DATA_INVALID, with the numbers, if a part has too few documents
-// or either side of it would have no label.
+// Which documents those are is drawn from (seed, number of the document). REQUIRES: 0 < fraction <
+// 1 or documents > 0; parts are Whole(). DATA_INVALID, with the numbers, if a part has too few
+// documents or either side of it would have no label.
 absl::StatusOr<DatasetSplit> HoldOut(std::vector<Dataset::Part> parts, HeldOutSize size,
                                      uint64_t seed);
 

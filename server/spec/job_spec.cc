@@ -203,8 +203,7 @@ absl::Status ResolveEvaluation(const v1::EvaluationSpec& evaluation) {
 
 bool Evaluates(const v1::EvaluationSpec& evaluation) {
   return evaluation.validation_fraction() > 0 || evaluation.validation_documents() > 0 ||
-         !evaluation.validation_paths().empty() ||
-         !evaluation.validation_datasets().empty();
+         !evaluation.validation_paths().empty() || !evaluation.validation_datasets().empty();
 }
 
 absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
