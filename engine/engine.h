@@ -146,6 +146,14 @@ struct LossSpikeConfig {
   int64_t max_rollbacks = 3;  // later spikes are only told
 };
 
+// Who makes a checkpoint or an export: what its provenance.json says of that.
+struct ProvenanceConfig {
+  std::string job = {};  // jobs/{id}
+  int64_t attempt = 0;
+  std::string spec = {};              // of the job, resolved, as text
+  std::string signing_key_path = {};  // engine/provenance/signing_key.h; empty: not signed
+};
+
 struct TrainConfig {
   std::variant<ModelFromDirectory, ModelFromConfig> model;
   DataConfig data;
@@ -172,6 +180,7 @@ struct TrainConfig {
   // Where the run keeps its things; set by the worker, not needed for planning.
   std::string checkpoint_directory;  // checkpoints are checkpoint_directory/{step}
   std::string token_cache_directory;
+  ProvenanceConfig provenance = {};
 };
 
 // What a job is doing.
@@ -334,8 +343,9 @@ struct CheckpointRecord {
   double loss = 0;
   std::optional<double> evaluation_loss = {};  // of the model after the step, if it was evaluated
   std::string directory;
-  double write_seconds = 0;   // from the end of the step until it was on the device
-  double waited_seconds = 0;  // of that, what training waited for it
+  double write_seconds = 0;            // from the end of the step until it was on the device
+  double waited_seconds = 0;           // of that, what training waited for it
+  std::string provenance_sha256 = {};  // of provenance.json
 };
 
 // Where a run goes on from.
@@ -406,6 +416,7 @@ struct ExportConfig {
   // A file that says that the job has begun to export to a place where nothing was: if it is there,
   // and the output too, an attempt before this one has made it and died before it could say so.
   std::string note_path = {};
+  ProvenanceConfig provenance = {};
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
 

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "google/protobuf/util/json_util.h"
 #include "server/spec/convert.h"
 #include "server/spec/job_spec.h"
 #include "server/status_proto.h"
@@ -70,12 +71,25 @@ internal::AttemptResult ResultOf(TrainEnd end) {
   return internal::ATTEMPT_RESULT_UNSPECIFIED;
 }
 
+// What checkpoints and exports of this attempt say of it; `spec` as the daemon has resolved it.
+ProvenanceConfig ProvenanceOf(const internal::Assignment& assignment,
+                              const google::protobuf::Message& spec) {
+  ProvenanceConfig config{.job = assignment.job(),
+                          .attempt = assignment.attempt(),
+                          .spec = {},
+                          .signing_key_path = assignment.signing_key_path()};
+  // Of a message of this build: it cannot fail.
+  (void)google::protobuf::util::MessageToJsonString(spec, &config.spec);
+  return config;
+}
+
 internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
                                      TrainObserver& observer) {
   TrainConfig config = ToTrainConfig(assignment.train());
   config.checkpoint_directory = absl::StrCat(assignment.job_directory(), "/checkpoints");
   config.token_cache_directory = assignment.token_cache_directory();
   config.start_checkpoint = assignment.start_checkpoint_directory();
+  config.provenance = ProvenanceOf(assignment, assignment.train());
   // What the daemon has reserved, not what the machine has: other jobs hold the rest.
   if (assignment.host_memory_bytes() > 0) config.host_memory_bytes = assignment.host_memory_bytes();
   if (config.device.backend == ComputeBackend::kCuda) {
@@ -102,7 +116,8 @@ internal::AttemptOutcome RunExporting(const internal::Assignment& assignment,
   const ExportConfig config{.checkpoint_directory = work.checkpoint_directory(),
                             .output_directory = work.spec().directory(),
                             .export_element = ToExportElement(work.spec().export_type()),
-                            .note_path = absl::StrCat(assignment.job_directory(), "/export-begun")};
+                            .note_path = absl::StrCat(assignment.job_directory(), "/export-begun"),
+                            .provenance = ProvenanceOf(assignment, work.spec())};
   const absl::Status status = RunExport(config, observer);
   internal::AttemptOutcome outcome;
   if (absl::IsCancelled(status)) {

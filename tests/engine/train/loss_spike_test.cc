@@ -15,7 +15,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-using testing::ReadTree;
+using testing::ReadState;
 using testing::RecordingObserver;
 using testing::TempDir;
 using testing::TinyTrainConfig;
@@ -149,8 +149,8 @@ TEST_F(LossSpikeTest, StoppedAnywhereItEndsWithTheSameBytes) {
     EXPECT_EQ(found.steps[i].loss, wanted.steps[i].loss) << i;
     EXPECT_EQ(found.steps[i].loss_z_score, wanted.steps[i].loss_z_score) << i;
   }
-  EXPECT_TRUE(ReadTree(whole.checkpoint_directory + "/400") ==
-              ReadTree(parts.checkpoint_directory + "/400"));
+  EXPECT_TRUE(ReadState(whole.checkpoint_directory + "/400") ==
+              ReadState(parts.checkpoint_directory + "/400"));
 }
 
 TEST_F(LossSpikeTest, ItRollsBackAsOftenAsItMay) {
