@@ -18,7 +18,8 @@ namespace {
 constexpr int kTries = 3;
 constexpr size_t kMaxReply = 1 << 20;
 
-// While a scope lasts, what it starts is deaf to SIGTERM, which Slurm sends to every process of a job.
+// While a scope lasts, what it starts is deaf to SIGTERM, which Slurm sends to every process of a
+// job.
 class TerminateBlocked {
  public:
   TerminateBlocked() {

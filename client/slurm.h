@@ -13,8 +13,8 @@
 
 namespace penstock::client {
 
-// As scontrol takes it: "123", or "120_4" for an element of an array, whose number alone may mean the
-// whole array. Nothing outside a Slurm job.
+// As scontrol takes it: "123", or "120_4" for an element of an array, whose number alone may mean
+// the whole array. Nothing outside a Slurm job.
 std::optional<std::string> SlurmJobId(const GetEnvironment& environment);
 
 // What `scontrol -o show job` says in "JobState="; empty if it says nothing.

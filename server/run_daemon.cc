@@ -38,7 +38,8 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 int Refuse(const absl::Status& status) {
-  std::fprintf(stderr, "penstockd: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "penstockd: %s (%s)\n", std::string(status.message()).c_str(),
+               ReasonOf(status).c_str());
   return ExitCodeOf(status);
 }
 

@@ -51,8 +51,8 @@ ProcessLimits ReadProcessLimits() {
           .may_lock_any = HasEffectiveCapability(kCapIpcLock)};
 }
 
-std::vector<std::string> WarningsAbout(const ProcessLimits& limits, bool has_gpu, int64_t host_bytes,
-                                       int64_t streams) {
+std::vector<std::string> WarningsAbout(const ProcessLimits& limits, bool has_gpu,
+                                       int64_t host_bytes, int64_t streams) {
   std::vector<std::string> warnings;
   if (has_gpu && !limits.may_lock_any && limits.locked_bytes < static_cast<rlim_t>(host_bytes)) {
     warnings.push_back(absl::StrCat(
@@ -64,10 +64,11 @@ std::vector<std::string> WarningsAbout(const ProcessLimits& limits, bool has_gpu
   }
   const int64_t files = streams + kFilesOfTheDaemon;
   if (limits.open_files < static_cast<rlim_t>(files)) {
-    warnings.push_back(absl::StrCat("this process may open ", limits.open_files, " files, and ", files,
-                                    " may be needed for ", streams,
-                                    " streams: set LimitNOFILE=65536 in the unit, raise ulimit -n, or "
-                                    "lower max_streams"));
+    warnings.push_back(
+        absl::StrCat("this process may open ", limits.open_files, " files, and ", files,
+                     " may be needed for ", streams,
+                     " streams: set LimitNOFILE=65536 in the unit, raise ulimit -n, or "
+                     "lower max_streams"));
   }
   return warnings;
 }

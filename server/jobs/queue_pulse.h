@@ -1,5 +1,5 @@
-// Whether task queues get on. The service manager's watchdog is fed on this: a timer alone would go on
-// ticking in a daemon whose queues hang.
+// Whether task queues get on. The service manager's watchdog is fed on this: a timer alone would go
+// on ticking in a daemon whose queues hang.
 #pragma once
 
 #include <atomic>

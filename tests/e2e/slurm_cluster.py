@@ -14,7 +14,7 @@ NODE = "penstock-node"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol", "scancel", "munged")
 # Everything that the daemons write.
 COVERED = ("/run", "/etc/slurm", "/var/spool", "/var/log", "/var/lib/munge")
-DEADLINE = 120  # seconds; only a hang reaches it
+DEADLINE = 300  # seconds; only a hang reaches it
 
 # Fake GPUs are what jobs compete for. cred_expire is what a requeued job waits for at least;
 # Slurm's default of two minutes would make up most of the test.
@@ -127,7 +127,7 @@ class Cluster:
     def kill_slurmctld(self):
         pid = int(pathlib.Path("/run/slurmctld.pid").read_text())
         os.kill(pid, signal.SIGKILL)
-        self._wait_for(lambda: not pathlib.Path(f"/proc/{pid}").exists(), "slurmctld lives")
+        os.waitpid(pid, 0)  # Daemons are children of a namespace's first process, which we are.
 
     def stop(self):
         """Ends all that ran under it: this process is the first of its namespace."""
