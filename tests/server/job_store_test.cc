@@ -96,7 +96,8 @@ TEST_F(JobStoreTest, RecentCheckpointsAreThoseOfTheNewestJobs) {
     ASSERT_TRUE(store_->AddCheckpoint("jobs/aaaa", 1, 0, checkpoint).ok());
   }
   std::vector<int64_t> steps;
-  for (const v1::Checkpoint& recent : *store_->RecentCheckpoints(3)) steps.push_back(recent.step());
+  const auto recent = *store_->RecentCheckpoints(3);
+  for (const v1::Checkpoint& one : recent) steps.push_back(one.step());
   EXPECT_EQ(steps, (std::vector<int64_t>{6, 5, 106}));
 }
 
