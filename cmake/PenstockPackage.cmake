@@ -50,7 +50,8 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_DAEMON_PACKAGE_NAME penstockd)
 set(CPACK_COMPONENT_DAEMON_DESCRIPTION "The training daemon, its worker and a systemd unit")
 # systemd-sysusers and systemd-tmpfiles of the postinst.
-set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS systemd)
+set(CPACK_DEBIAN_DAEMON_PACKAGE_DEPENDS
+  "systemd-standalone-sysusers | systemd, systemd-standalone-tmpfiles | systemd")
 set(CPACK_DEBIAN_DAEMON_PACKAGE_RECOMMENDS penstock)
 set(CPACK_DEBIAN_DAEMON_PACKAGE_CONTROL_EXTRA
   ${PROJECT_SOURCE_DIR}/deploy/debian/postinst

@@ -127,7 +127,7 @@ class SlurmTest(unittest.TestCase):
         self.assertEqual(int(shown["Restarts"]), restarts)
         self.assertEqual(self.newest(state), self.newest(self.whole), "the bits of the undisturbed run")
 
-    def test_preempted_jobs_are_requeued_resumed_and_end_with_the_same_bits(self):
+    def test_bc42_preempted_jobs_are_requeued_resumed_and_end_with_the_same_bits(self):
         """Elements of an array that ask Slurm for it, and a job that leaves it to RequeueExit."""
         copies = [self.write_job(name, steps=200) for name in ("one", "two")]
         array = self.submit("array", SCRIPTS / "array.sbatch", *copies, options=("--array=1-2",))
@@ -157,7 +157,7 @@ class SlurmTest(unittest.TestCase):
             "by-code", f"exec penstock run {self.job} --state-dir {self.path}/by-code"))
         self.assert_done(again, self.path / "by-code", restarts=0)
 
-    def test_over_its_time_a_job_saves_and_is_requeued(self):
+    def test_bc42_over_its_time_a_job_saves_and_is_requeued(self):
         state = self.path / "timed"
         job = self.submit("timed", SCRIPTS / "train.sbatch", self.write_job("timed", steps=100_000),
                           options=("--time=1", "--signal=B:TERM@58"))
@@ -202,6 +202,9 @@ class SlurmTest(unittest.TestCase):
                    f"--state-dir {state}")
         first = self.submit("first", self.script("first", command))
         self.wait_for_steps(state)
+        inside = slurm_cluster.run("srun", "--overlap", f"--jobid={first}", "penstock", "--endpoint",
+                                   state / "penstock.sock", "jobs")
+        self.assertIn("running", inside.stdout, "who is in the allocation can look in")
         with Watch(state) as watch:
             second = self.submit("second", self.script("second", command))
             self.wait_for(lambda: self.cluster.show(second)["Restarts"] == "1",
