@@ -25,6 +25,7 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       {reason::kQueueFull, ExitCode::kTryAgain},
       {reason::kTooManyStreams, ExitCode::kTryAgain},
       {reason::kServerDraining, ExitCode::kTryAgain},
+      {reason::kLockHeld, ExitCode::kTryAgain},
       {reason::kRequestInvalid, ExitCode::kUsage},
   };
   if (const auto found = by_reason.find(ReasonOf(status)); found != by_reason.end()) {

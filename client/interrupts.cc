@@ -8,28 +8,24 @@ namespace penstock::client {
 namespace {
 
 std::atomic<int> first_signal = 0;
-std::atomic<int> signal_count = 0;
 static_assert(std::atomic<int>::is_always_lock_free, "set in a signal handler");
 
 void OnSignal(int signal_number) {
   int none = 0;
   first_signal.compare_exchange_strong(none, signal_number);
-  signal_count.fetch_add(1);
 }
 
 void Handle(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) sigaction(number, &action, nullptr);
 }
 
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
   first_signal = 0;
-  signal_count = 0;
   Handle(OnSignal);
 }
 
@@ -39,7 +35,5 @@ Interrupt InterruptGuard::first() const {
   if (first_signal == 0) return Interrupt::kNone;
   return first_signal == SIGINT ? Interrupt::kInterrupt : Interrupt::kTerminate;
 }
-
-int InterruptGuard::count() const { return signal_count; }
 
 }  // namespace penstock::client

@@ -1,5 +1,6 @@
 // Ctrl-C and SIGTERM as something to ask for, while a command follows a job. Other commands keep
-// the default: the signal ends them.
+// the default: the signal ends them. SIGUSR1 and SIGUSR2 are taken as SIGTERM: batch schedulers are
+// told to send them (sbatch --signal=B:USR1@120).
 #pragma once
 
 #include <cstdint>
@@ -8,7 +9,7 @@ namespace penstock::client {
 
 enum class Interrupt : uint8_t { kNone, kInterrupt, kTerminate };
 
-// While one of these lives, SIGINT and SIGTERM are counted instead of ending the process.
+// While one of these lives, these signals are noted instead of ending the process.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -18,7 +19,6 @@ class InterruptGuard {
 
   // The first signal that came.
   Interrupt first() const;
-  int count() const;
 };
 
 }  // namespace penstock::client

@@ -54,8 +54,9 @@ absl::StatusOr<std::string> WriteConfig(const PrivateDaemonArgs& args) {
   if (getppid() != parent) _exit(127);  // the parent died before prctl
   struct sigaction standard {};
   standard.sa_handler = SIG_DFL;
-  sigaction(SIGINT, &standard, nullptr);
-  sigaction(SIGTERM, &standard, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGUSR2}) {
+    sigaction(number, &standard, nullptr);
+  }
   dup2(log, STDOUT_FILENO);
   dup2(log, STDERR_FILENO);
   execl(daemon, daemon, "--config", config, static_cast<char*>(nullptr));
@@ -127,7 +128,6 @@ void PrivateDaemon::Terminate() {
 }
 
 void PrivateDaemon::Stop() {
-  // A second signal would cut the jobs' time short.
   if (!terminated_) Terminate();
   const absl::Time deadline = absl::Now() + stop_limit_;
   while (!HasEnded()) {

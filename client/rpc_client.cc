@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
+#include "engine/base/version.h"
 #include "google/rpc/status.pb.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
@@ -93,6 +94,16 @@ absl::Status RpcClient::ToStatus(const grpc::Status& status) const {
                   {"fix",
                    "start penstockd, or name its endpoint with --endpoint or "
                    "PENSTOCK_ENDPOINT"}});
+  }
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return Error(
+        absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
+        absl::StrCat("the daemon at ", endpoint_.target,
+                     " does not have this call: it is of another version than this penstock, ",
+                     Version(),
+                     ". `penstock info` says which; use a penstock of that version, "
+                     "or upgrade the daemon"),
+        {{"endpoint", endpoint_.target}, {"client_version", Version()}});
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
 }

@@ -1,6 +1,8 @@
 #include "client/run_directory.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
@@ -9,6 +11,7 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "client/endpoint.h"
 #include "client/job_file.h"
@@ -49,6 +52,27 @@ RunDirectory::RunDirectory(std::string path, Kind kind) : path_(std::move(path))
 RunDirectory::~RunDirectory() {
   std::error_code ignored;
   if (kind_ == Kind::kTemporary) std::filesystem::remove_all(path_, ignored);
+}
+
+absl::Status RunDirectory::CheckFree() const {
+  const std::string lock = absl::StrCat(path_, "/penstockd.lock");
+  const int fd = open(lock.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return absl::OkStatus();  // The daemon says what is wrong with it, if anything is.
+  struct flock whole {};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  std::string holder(500, '\0');
+  const bool held = fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
+  const ssize_t got = held ? pread(fd, holder.data(), holder.size(), 0) : 0;
+  close(fd);
+  if (!held) return absl::OkStatus();
+  holder.resize(got > 0 ? static_cast<size_t>(got) : 0);
+  absl::StripAsciiWhitespace(&holder);
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kLockHeld,
+               absl::StrCat("a penstockd has ", path_, " (", holder,
+                            "): another `penstock run` is at work there, or one is about to end. "
+                            "Wait for it, or choose another --state-dir"),
+               {{"directory", path_}, {"holder", holder}});
 }
 
 void RunDirectory::Keep() {

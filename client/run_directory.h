@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace penstock::client {
@@ -19,6 +20,10 @@ class RunDirectory {
   ~RunDirectory();
 
   const std::string& path() const { return path_; }
+  // FailedPrecondition / LOCK_HELD, with what it says of itself, if a daemon has the directory:
+  // that of another `penstock run`, or one of an earlier run that is still saving. A scheduler that
+  // lost track starts a job twice.
+  absl::Status CheckFree() const;
   // Says where a temporary one is.
   void Keep();
 

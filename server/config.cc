@@ -18,11 +18,11 @@ namespace {
 
 constexpr char kFooter[] = R"(
 Signals
-  SIGTERM, SIGINT   Readiness goes off and no job starts. With --on-terminate save (default)
-                    running jobs save their last finished step and wait in the queue for the next
+  SIGTERM, SIGINT,  Readiness goes off and no job starts. With --on-terminate save (default)
+  SIGUSR1, SIGUSR2  running jobs save their last finished step and wait in the queue for the next
                     penstockd on this state directory; with drain they run to their end. Both have
-                    drain_seconds for it; a second signal cuts the wait. What still runs then, or
-                    with leave, goes on without the daemon, and the next one adopts it.
+                    drain_seconds for it; SIGINT (Ctrl-C) then cuts the wait. What still runs then,
+                    or with leave, goes on without the daemon, and the next one adopts it.
 Exit codes
   0   stopped with no job left       75  stopped with jobs left: start me again
   2   usage                          78  cannot run with this configuration: do not retry

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <climits>
 #include <ctime>
 #include <fstream>
 #include <future>
@@ -22,6 +23,7 @@
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
 #include "server/jobs/calibrator.h"
+#include "server/jobs/queue_pulse.h"
 #include "server/jobs/task_queue.h"
 #include "server/listeners.h"
 #include "server/lock_file.h"
@@ -48,6 +50,13 @@ constexpr std::chrono::seconds kLockOfTheDead{10};
 std::string NewInstanceId() {
   std::random_device random;
   return absl::StrCat(absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
+}
+
+// A state directory that several machines see is served on one of them.
+std::string HostName() {
+  char name[HOST_NAME_MAX + 1] = {};
+  gethostname(name, HOST_NAME_MAX);
+  return name;
 }
 
 std::string BootId() {
@@ -112,6 +121,9 @@ struct Daemon::Parts {
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
   TaskQueue calibration{"calibration"};
+  // Of the queues whose tasks are short. Scheduler and store are the control queue's, which asks.
+  // The device registry has a thread that may hang in a driver, and nothing hangs with it.
+  QueuePulse pulse{{&streams}};
   std::optional<Calibrator> calibrator;
   std::optional<WorkerManager> workers;
   std::optional<CheckpointManager> checkpoints;
@@ -269,6 +281,7 @@ absl::Status Daemon::Parts::Serve() {
 absl::Status Daemon::Parts::WriteEndpoint() const {
   const nlohmann::json endpoint = {{"socket", options.socket},
                                    {"tcp_address", listener.tcp_address},
+                                   {"host", HostName()},
                                    {"pid", getpid()},
                                    {"instance_id", instance_id}};
   const std::string text =
@@ -297,7 +310,7 @@ void Daemon::Parts::CalibrateNewDevice() {
 void Daemon::Parts::Tick() {
   workers->Tick();
   // From here and from no timer thread: a control thread that hangs shall be noticed.
-  NotifyServiceManager("WATCHDOG=1");
+  if (pulse.AllMoved()) NotifyServiceManager("WATCHDOG=1");
   std::chrono::milliseconds pause =
       std::min(options.worker_silence / 4, std::chrono::milliseconds(1000));
   if (const auto watchdog = WatchdogInterval()) pause = std::min(pause, *watchdog / 3);

@@ -34,8 +34,11 @@ std::string ReadContents(int fd) {
 }
 
 absl::Status IoError(const std::string& path, const char* what) {
-  return Error(absl::StatusCode::kUnavailable, reason::kIoError,
-               absl::StrCat(path, ": ", what, ": ", std::strerror(errno)), {{"file", path}});
+  const int error = errno;
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return Error(full ? absl::StatusCode::kResourceExhausted : absl::StatusCode::kUnavailable,
+               full ? reason::kDiskInsufficient : reason::kIoError,
+               absl::StrCat(path, ": ", what, ": ", std::strerror(error)), {{"file", path}});
 }
 
 }  // namespace

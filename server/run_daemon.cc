@@ -7,7 +7,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "engine/base/status.h"
@@ -15,6 +17,7 @@
 #include "server/config.h"
 #include "server/daemon.h"
 #include "server/notify.h"
+#include "server/start_checks.h"
 #include "spdlog/sinks/stdout_color_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -35,7 +38,8 @@ int ExitCodeOf(const absl::Status& status) {
 }
 
 int Refuse(const absl::Status& status) {
-  std::fprintf(stderr, "penstockd: %s\n", std::string(status.message()).c_str());
+  std::fprintf(stderr, "penstockd: %s (%s)\n", std::string(status.message()).c_str(),
+               ReasonOf(status).c_str());
   return ExitCodeOf(status);
 }
 
@@ -51,19 +55,21 @@ void SetUpLog(const std::string& level) {
 sigset_t BlockSignals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, number);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }
 
-// SIGTERM or SIGINT within `limit`; a hang-up means nothing to a daemon.
-bool TerminateAsked(const sigset_t& signals, std::chrono::milliseconds limit) {
+// The signal that asks the daemon to stop, if one comes within `limit`; a hang-up means nothing to
+// it. Batch schedulers are told to send SIGUSR1 or SIGUSR2 for that.
+std::optional<int> AwaitStop(const sigset_t& signals, std::chrono::milliseconds limit) {
   const struct timespec wait {
     .tv_sec = limit.count() / 1000, .tv_nsec = limit.count() % 1000 * 1'000'000
   };
   const int number = sigtimedwait(&signals, nullptr, &wait);
-  return number == SIGTERM || number == SIGINT;
+  if (number < 0 || number == SIGHUP) return std::nullopt;
+  return number;
 }
 
 void LogDevices(const DeviceRegistry& devices) {
@@ -78,9 +84,29 @@ int64_t InspectionMemoryBytes(int64_t host_memory_bytes) {
   return std::clamp(host_memory_bytes / 16, int64_t{1} << 30, int64_t{16} << 30);
 }
 
+const char* EnvironmentOf(const char* name) { return std::getenv(name); }
+
+// What the machine, its cgroups and a batch scheduler leave: the least of them.
+HostMemoryLimit GivenMemory() {
+  const HostMemoryLimit machine = ReadHostMemoryLimit();
+  const std::optional<HostMemoryLimit> slurm = SlurmMemory(EnvironmentOf);
+  return slurm && slurm->usable_bytes < machine.usable_bytes ? *slurm : machine;
+}
+
+void LogLimits(const DaemonOptions& options) {
+  bool has_gpu = false;
+  for (const v1::Device& device : options.devices->List()) {
+    has_gpu = has_gpu || device.kind() == v1::DEVICE_KIND_CUDA;
+  }
+  for (const std::string& warning : WarningsAbout(ReadProcessLimits(), has_gpu,
+                                                  options.host_memory_bytes, options.max_streams)) {
+    spdlog::warn("{}", warning);
+  }
+}
+
 DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   const internal::DaemonConfig& config = settings.config;
-  const HostMemoryLimit limit = ReadHostMemoryLimit();
+  const HostMemoryLimit limit = GivenMemory();
   const std::vector<std::string> roots(config.allowed_roots().begin(),
                                        config.allowed_roots().end());
   const bool configured = config.host_memory_bytes() > 0;
@@ -111,13 +137,15 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   return options;
 }
 
-// Returns when no job has a worker any more, the time is over or a second signal comes.
+// Returns when no job has a worker any more, the time is over, or somebody who was waiting presses
+// Ctrl-C. A second SIGTERM is no such wish: schedulers send it to every process of a job, so that
+// it comes once from them and once from the program that started this one.
 void WaitForJobs(Daemon& daemon, std::chrono::seconds limit, const sigset_t& signals) {
   const auto deadline = Clock::now() + limit;
   while (daemon.CountJobs().running > 0 && Clock::now() < deadline) {
     NotifyServiceManager("EXTEND_TIMEOUT_USEC=10000000");
-    if (TerminateAsked(signals, std::chrono::milliseconds(200))) {
-      spdlog::info("second signal: not waiting any longer");
+    if (AwaitStop(signals, std::chrono::milliseconds(200)) == SIGINT) {
+      spdlog::info("interrupted: not waiting any longer");
       return;
     }
   }
@@ -138,6 +166,7 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
 
   DaemonOptions options = MakeOptions(settings, hooks);
   LogDevices(*options.devices);
+  LogLimits(options);
   absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(std::move(options));
   if (!started.ok()) return Refuse(started.status());
   Daemon& daemon = **started;
@@ -147,7 +176,7 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   }
   NotifyServiceManager("READY=1");
 
-  while (!TerminateAsked(signals, std::chrono::hours(1))) {
+  while (!AwaitStop(signals, std::chrono::hours(1))) {
   }
   spdlog::info("stopping");
   NotifyServiceManager("STOPPING=1");

@@ -1,7 +1,9 @@
+#include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/commands/commands.h"
 #include "client/device_text.h"
@@ -24,11 +26,14 @@ std::string InfoText(const RpcClient& client, const v1::GetServerInfoResponse& i
   facts.Add("Allowed roots", absl::StrJoin(info.allowed_roots(), ", "));
   facts.Add("State directory", info.state_directory());
   facts.Add("Signing key", info.signing_public_key());
+  if (info.checkpoint_seconds() > 0) {
+    facts.Add("Checkpoints", absl::StrFormat("written in up to %.1f s", info.checkpoint_seconds()));
+  }
   facts.Add("Capabilities", absl::StrJoin(info.capabilities(), ", "));
   return absl::StrCat(facts.ToText(), "\n", DevicesTable(devices.devices()));
 }
 
-ExitCode Info(const Context& context, RpcClient& client) {
+ExitCode Info(const Context& context, RpcClient& client, const bool& only_if_ready) {
   const absl::StatusOr<v1::GetServerInfoResponse> info = client.Call(
       client.admin(), &v1::AdminService::Stub::GetServerInfo, v1::GetServerInfoRequest());
   if (!info.ok()) return context.Fail(info.status());
@@ -42,14 +47,20 @@ ExitCode Info(const Context& context, RpcClient& client) {
     PrintData(FormatStreamed(context.format, *info));
     PrintData(FormatStreamed(context.format, *devices));
   }
-  return ExitCode::kOk;
+  const bool ready = info->status() == v1::SERVER_STATUS_SERVING;
+  return ready || !only_if_ready ? ExitCode::kOk : ExitCode::kTryAgain;
 }
 
 }  // namespace
 
 void AddInfo(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("info", "Show the daemon, its limits and its devices");
-  OnConnected(*command, context, [&context](RpcClient& client) { return Info(context, client); });
+  auto only_if_ready = std::make_shared<bool>(false);
+  command->add_flag("--ready", *only_if_ready,
+                    "Exit with 75 unless the daemon starts jobs; for health checks");
+  OnConnected(*command, context, [&context, only_if_ready](RpcClient& client) {
+    return Info(context, client, *only_if_ready);
+  });
 }
 
 }  // namespace penstock::client

@@ -26,6 +26,8 @@ constexpr int64_t kWatchBatchEvents = 64;
 constexpr int64_t kWatchBatchBytes = 256 << 10;
 // An export streams tensors through bounded buffers.
 constexpr int64_t kExportHostBytes = int64_t{64} << 20;
+// That say how long writing one takes.
+constexpr int64_t kRecentCheckpoints = 50;
 
 }  // namespace
 
@@ -261,6 +263,11 @@ void JobManager::Describe(v1::GetServerInfoResponse& info) {
   info.set_host_memory_bytes(workers_.options().host_memory_bytes);
   info.set_host_memory_reserved_bytes(workers_.reserved_bytes());
   info.set_host_memory_limit_source(admission_.options().host_memory_limit_source);
+  if (const auto recent = table_.store().RecentCheckpoints(kRecentCheckpoints); recent.ok()) {
+    for (const v1::Checkpoint& checkpoint : *recent) {
+      info.set_checkpoint_seconds(std::max(info.checkpoint_seconds(), checkpoint.write_seconds()));
+    }
+  }
 }
 
 v1::ListDevicesResponse JobManager::ListDevices() {

@@ -430,6 +430,7 @@ absl::StatusOr<ResolvedSpec> ResolveJobSpec(const v1::JobSpec& spec,
   ResolvedSpec resolved;
   resolved.spec = spec;
   v1::JobSpec& out = resolved.spec;
+  PENSTOCK_RETURN_IF_ERROR(CheckKnownFields("", out));
   PENSTOCK_RETURN_IF_ERROR(CheckDisplayName("display_name", out.display_name()));
   PENSTOCK_RETURN_IF_ERROR(CheckLabels("labels", out.labels()));
   PENSTOCK_RETURN_IF_ERROR(ResolveModel(allowed_roots, *out.mutable_model()));

@@ -8,7 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
+#include "engine/base/version.h"
 #include "engine/train/rooted_file.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "proto/message_print.h"
 
 namespace penstock::server {
@@ -67,6 +69,33 @@ absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDes
   }
   return FieldError(field, absl::StrCat("the unknown value ", value),
                     absl::StrCat("one of ", known));
+}
+
+absl::Status CheckKnownFields(const std::string& field, const google::protobuf::Message& message) {
+  using google::protobuf::FieldDescriptor;
+  const google::protobuf::Reflection& reflection = *message.GetReflection();
+  const google::protobuf::UnknownFieldSet& unknown = reflection.GetUnknownFields(message);
+  if (!unknown.empty()) {
+    return FieldError(
+        field.empty() ? "spec" : field,
+        absl::StrCat("the unknown field number ", unknown.field(0).number()),
+        absl::StrCat("the fields that penstockd ", Version(),
+                     " has; a newer client sends more. Use a client of this version, or "
+                     "upgrade the daemon"));
+  }
+  std::vector<const FieldDescriptor*> set;
+  reflection.ListFields(message, &set);
+  for (const FieldDescriptor* member : set) {
+    if (member->cpp_type() != FieldDescriptor::CPPTYPE_MESSAGE) continue;
+    const std::string path = absl::StrCat(field, field.empty() ? "" : ".", member->name());
+    const int count = member->is_repeated() ? reflection.FieldSize(message, member) : 1;
+    for (int i = 0; i < count; ++i) {
+      PENSTOCK_RETURN_IF_ERROR(CheckKnownFields(
+          path, member->is_repeated() ? reflection.GetRepeatedMessage(message, member, i)
+                                      : reflection.GetMessage(message, member)));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckInteger(const std::string& field, int64_t value, int64_t low, int64_t high) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/map.h"
+#include "google/protobuf/message.h"
 
 namespace penstock::server {
 
@@ -26,6 +27,10 @@ absl::Status AtField(const absl::Status& status, const std::string& field);
 // Refuses enum values that this build does not know: a newer client may send them.
 absl::Status CheckEnum(const std::string& field, const google::protobuf::EnumDescriptor* type,
                        int value);
+
+// Refuses fields that this build does not know, anywhere in the message: a newer client means
+// something by them, which a job without them would not do. `field` is the path of `message`.
+absl::Status CheckKnownFields(const std::string& field, const google::protobuf::Message& message);
 
 absl::Status CheckInteger(const std::string& field, int64_t value, int64_t low, int64_t high);
 

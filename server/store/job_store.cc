@@ -378,6 +378,17 @@ absl::StatusOr<std::vector<v1::Checkpoint>> JobStore::ListCheckpoints(const std:
   }
 }
 
+absl::StatusOr<std::vector<v1::Checkpoint>> JobStore::RecentCheckpoints(int64_t limit) {
+  Statement list(*database_, "SELECT message FROM checkpoint ORDER BY job DESC, step DESC LIMIT ?");
+  list.Bind(limit);
+  std::vector<v1::Checkpoint> checkpoints;
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
+    if (!more) return checkpoints;
+    if (!checkpoints.emplace_back().ParseFromString(list.Bytes(0))) return BadRow("checkpoint");
+  }
+}
+
 absl::StatusOr<v1::Checkpoint> JobStore::GetCheckpoint(const std::string& name, int64_t step) {
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(name));
   Statement find(*database_, "SELECT message FROM checkpoint WHERE job = ? AND step = ?");

@@ -113,6 +113,8 @@ class JobStore {
                                                               int64_t after_step, int64_t limit);
   // NotFound / CHECKPOINT_NOT_FOUND.
   absl::StatusOr<v1::Checkpoint> GetCheckpoint(const std::string& name, int64_t step);
+  // Of the newest jobs, newest first.
+  absl::StatusOr<std::vector<v1::Checkpoint>> RecentCheckpoints(int64_t limit);
 
   // ---- Events ----
   // Events after `cursor`, of one job or (empty `name`) of all, about `max_bytes`, at least one.

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -58,7 +59,53 @@ absl::Status MakeDirectory(const std::string& path) {
   return IoError(path, "cannot create the directory", errno);
 }
 
+absl::Status CheckNotShared(const std::string& path) {
+  struct statfs info {};
+  if (statfs(path.c_str(), &info) != 0) return IoError(path, "cannot examine", errno);
+  const char* name = SharedFileSystemName(info.f_type);
+  if (name == nullptr) return absl::OkStatus();
+  return Error(
+      absl::StatusCode::kFailedPrecondition, reason::kConfigInvalid,
+      absl::StrCat(path, " lies on ", name,
+                   ", which other machines may write too: neither the lock against a second "
+                   "daemon nor the database's journal can be relied on there. Choose a "
+                   "state_directory on a local disk; data, models and exports may lie on ",
+                   name),
+      {{"field", "state_directory"}, {"found", path}, {"file_system", name}});
+}
+
 }  // namespace
+
+const char* SharedFileSystemName(int64_t type) {
+  // Numbers of statfs(2); those of file systems outside the kernel are their own headers'.
+  switch (static_cast<uint32_t>(type)) {
+    case 0x6969:
+      return "NFS";
+    case 0x517B:
+    case 0xFE534D42:
+    case 0xFF534D42:
+      return "SMB";
+    case 0x01021997:
+      return "9P";
+    case 0x00C36400:
+      return "Ceph";
+    case 0x5346414F:
+    case 0x6B414653:
+      return "AFS";
+    case 0x0BD00BD0:
+      return "Lustre";
+    case 0x47504653:
+      return "GPFS";
+    case 0x19830326:
+      return "BeeGFS";
+    case 0x01161970:
+      return "GFS2";
+    case 0x7461636F:
+      return "OCFS2";
+    default:
+      return nullptr;
+  }
+}
 
 absl::StatusOr<StateDirectory> StateDirectory::Prepare(const std::string& path) {
   std::error_code error;
@@ -80,6 +127,7 @@ absl::StatusOr<StateDirectory> StateDirectory::Prepare(const std::string& path) 
                               ". Run chmod 0700 on it or choose another state_directory"),
                  {{"field", "state_directory"}, {"found", path}});
   }
+  PENSTOCK_RETURN_IF_ERROR(CheckNotShared(resolved.string()));
   StateDirectory directory(resolved.string());
   for (const char* part : {"/jobs", "/trash", "/token_cache"}) {
     PENSTOCK_RETURN_IF_ERROR(MakeDirectory(directory.path() + part));

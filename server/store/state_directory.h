@@ -18,9 +18,14 @@
 
 namespace penstock::server {
 
+// "NFS" or such for an f_type of statfs(2) whose files other machines may have open: there neither
+// locks nor the database's journal can be relied on. Null for others.
+const char* SharedFileSystemName(int64_t type);
+
 class StateDirectory {
  public:
-  // Creates the directory (0700) and its parts. Refuses one that other users may enter.
+  // Creates the directory (0700) and its parts. Refuses one that other users may enter, and one on
+  // a file system that several machines share.
   static absl::StatusOr<StateDirectory> Prepare(const std::string& path);
 
   const std::string& path() const { return path_; }

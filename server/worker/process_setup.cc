@@ -39,6 +39,9 @@ const std::atomic<bool>* SetUpProcess() {
   Handle(SIGTERM, OnTerminate, SA_RESTART);
   Handle(SIGINT, SIG_IGN, 0);
   Handle(SIGHUP, SIG_IGN, 0);
+  // Batch schedulers may send these to every process of a job; the daemon has us stop.
+  Handle(SIGUSR1, SIG_IGN, 0);
+  Handle(SIGUSR2, SIG_IGN, 0);
   Handle(SIGPIPE, SIG_IGN, 0);
   for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGABRT, SIGILL}) {
     Handle(crash, OnCrash, SA_RESETHAND | SA_NODEFER);

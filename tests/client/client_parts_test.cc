@@ -18,6 +18,7 @@
 #include "client/output.h"
 #include "client/progress.h"
 #include "client/rpc_client.h"
+#include "client/slurm.h"
 #include "engine/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -379,6 +380,31 @@ TEST(DataPageTest, ShowsColorsAndIdsOnRequest) {
   EXPECT_THAT(page, HasSubstr("\x1b[32ma\x1b[0m"));
   EXPECT_THAT(page, Not(HasSubstr("{+")));
   EXPECT_THAT(page, AllOf(HasSubstr("[11]"), HasSubstr("[12 13]")));
+}
+
+TEST(SlurmTest, AnElementOfAnArrayIsNamedAsOne) {
+  const auto id = [](std::map<std::string, std::string> variables) {
+    return SlurmJobId([variables](const std::string& name) -> std::optional<std::string> {
+      const auto found = variables.find(name);
+      if (found == variables.end()) return std::nullopt;
+      return found->second;
+    });
+  };
+  EXPECT_EQ(id({}), std::nullopt);
+  EXPECT_EQ(id({{"SLURM_JOB_ID", "123"}}), "123");
+  // The last element of an array has the array's own number.
+  EXPECT_EQ(
+      id({{"SLURM_JOB_ID", "120"}, {"SLURM_ARRAY_JOB_ID", "120"}, {"SLURM_ARRAY_TASK_ID", "4"}}),
+      "120_4");
+  EXPECT_EQ(id({{"SLURM_JOB_ID", "1; reboot"}}), std::nullopt) << "it goes to a shell";
+  EXPECT_EQ(id({{"SLURM_JOB_ID", ""}}), std::nullopt);
+}
+
+TEST(SlurmTest, TheStateIsFoundInWhatScontrolSays) {
+  EXPECT_EQ(SlurmStateIn("JobId=1 JobName=a JobState=RUNNING Reason=None\n"), "RUNNING");
+  EXPECT_EQ(SlurmStateIn("JobId=1 JobState=CANCELLED"), "CANCELLED");
+  EXPECT_EQ(SlurmStateIn("slurm_load_jobs error: Invalid job id specified"), "");
+  EXPECT_EQ(SlurmStateIn("JobId=1 JobState="), "");
 }
 
 }  // namespace

@@ -84,6 +84,23 @@ TEST_F(JobStoreTest, EventsOfAJobHaveNoGapWhateverOthersDo) {
   EXPECT_EQ(*store_->LastEvent(), 6u);
 }
 
+TEST_F(JobStoreTest, RecentCheckpointsAreThoseOfTheNewestJobs) {
+  Insert("jobs/aaaa");
+  Insert("jobs/bbbb");
+  v1::Checkpoint checkpoint;
+  for (const int step : {5, 6}) {
+    checkpoint.set_step(step);
+    checkpoint.set_write_seconds(step);
+    ASSERT_TRUE(store_->AddCheckpoint("jobs/bbbb", 1, 0, checkpoint).ok());
+    checkpoint.set_step(step + 100);
+    ASSERT_TRUE(store_->AddCheckpoint("jobs/aaaa", 1, 0, checkpoint).ok());
+  }
+  std::vector<int64_t> steps;
+  const auto recent = *store_->RecentCheckpoints(3);
+  for (const v1::Checkpoint& one : recent) steps.push_back(one.step());
+  EXPECT_EQ(steps, (std::vector<int64_t>{6, 5, 106}));
+}
+
 TEST_F(JobStoreTest, OldEventsAreForgottenJobByJob) {
   v1::Job first = Insert("jobs/aaaa");
   Insert("jobs/bbbb");

@@ -1,5 +1,6 @@
 // A daemon process that is signalled, killed and started again, with fake workers.
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -174,6 +175,49 @@ TEST(DaemonProcessTest, TerminateWithLeaveExits75AndTheNextDaemonAdopts) {
   EXPECT_EQ(client.WaitForEnd(queued).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
+TEST(DaemonProcessTest, ASecondSigtermChangesNothingAndCtrlCCutsTheWait) {
+  TestDirectory directory;
+  std::optional<DaemonProcess> daemon(std::in_place, directory,
+                                      std::vector<std::string>{"--on-terminate", "drain"});
+  Client client(directory.socket());
+  WaitUntilServing(client, *daemon);
+  const std::string name = client.Submit({{"steps", "100"}, {"step_ms", "10"}});
+  client.WaitForState(name, v1::JOB_STATE_RUNNING);
+  for (const int number : {SIGUSR1, SIGTERM, SIGTERM, SIGUSR2}) {
+    daemon->Signal(number);
+    std::this_thread::sleep_for(milliseconds(20));
+  }
+  EXPECT_EQ(daemon->Wait(), 0) << "the job ran to its end";
+  daemon.emplace(directory, std::vector<std::string>{"--on-terminate", "drain"});
+  WaitUntilServing(client, *daemon);
+  const std::string longer = client.Submit({{"steps", "200"}, {"step_ms", "10"}});
+  client.WaitForState(longer, v1::JOB_STATE_RUNNING);
+  daemon->Signal(SIGTERM);
+  daemon->Signal(SIGINT);
+  EXPECT_EQ(daemon->Wait(), 75) << "left to the next daemon";
+  daemon.emplace(directory);
+  WaitUntilServing(client, *daemon);
+  EXPECT_EQ(client.WaitForEnd(longer).attempt(), 1);
+}
+
+TEST(DaemonProcessTest, APortThatIsTakenIsNamed) {
+  TestDirectory directory, other;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  struct sockaddr_in address {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  ASSERT_EQ(bind(fd, reinterpret_cast<struct sockaddr*>(&address), length), 0);
+  ASSERT_EQ(listen(fd, 1), 0);
+  ASSERT_EQ(getsockname(fd, reinterpret_cast<struct sockaddr*>(&address), &length), 0);
+  const std::string endpoint = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  DaemonProcess daemon(directory, {"--listen", endpoint});
+  EXPECT_EQ(daemon.Wait(), 78);
+  EXPECT_THAT(daemon.Log(), HasSubstr(endpoint));
+  EXPECT_THAT(daemon.Log(), HasSubstr("taken"));
+  close(fd);
+}
+
 TEST(DaemonProcessTest, TheServiceManagerHearsReadyAndStopping) {
   TestDirectory directory;
   struct sockaddr_un address {};
@@ -199,9 +243,16 @@ TEST(DaemonProcessTest, TheServiceManagerHearsReadyAndStopping) {
   unsetenv("WATCHDOG_USEC");
   EXPECT_TRUE(wait_for("READY=1"));
   EXPECT_TRUE(wait_for("WATCHDOG=1"));
+  EXPECT_TRUE(wait_for("WATCHDOG=1"));
+  Client client(directory.socket());
+  WaitUntilServing(client, daemon);
+  const std::string name = client.Submit({{"steps", "50"}, {"step_ms", "20"}});
+  client.WaitForState(name, v1::JOB_STATE_RUNNING);
   daemon.Signal(SIGTERM);
   EXPECT_TRUE(wait_for("STOPPING=1"));
-  EXPECT_EQ(daemon.Wait(), 0);
+  EXPECT_TRUE(wait_for("EXTEND_TIMEOUT_USEC=10000000")) << "while jobs save";
+  EXPECT_TRUE(wait_for("WATCHDOG=1")) << "and meanwhile";
+  EXPECT_EQ(daemon.Wait(), 75);
   close(fd);
 }
 

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/unknown_field_set.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 #include "proto/message_file.h"
@@ -525,6 +526,23 @@ TEST(StatusProtoTest, CarriesReasonFieldAndRetry) {
   EXPECT_EQ(MetadataOf(back), MetadataOf(status));
   EXPECT_TRUE(FromStatusProto(ToStatusProto(absl::OkStatus())).ok());
   EXPECT_EQ(ReasonOf(FromStatusProto(ToStatusProto(absl::InternalError("x")))), reason::kInternal);
+}
+
+TEST_F(JobSpecTest, AFieldOfANewerVersionIsRefusedAndNamed) {
+  for (const bool nested : {false, true}) {
+    v1::JobSpec spec = Minimal();
+    google::protobuf::Message* message =
+        nested ? static_cast<google::protobuf::Message*>(spec.mutable_optimizer()) : &spec;
+    message->GetReflection()->MutableUnknownFields(message)->AddVarint(4711, 1);
+    // As it comes over the wire.
+    v1::JobSpec received;
+    ASSERT_TRUE(received.ParseFromString(spec.SerializeAsString()));
+    const auto resolved = Resolve(received);
+    ASSERT_FALSE(resolved.ok());
+    EXPECT_EQ(ReasonOf(resolved.status()), reason::kSpecInvalid);
+    EXPECT_THAT(std::string(resolved.status().message()),
+                AllOf(HasSubstr(nested ? "optimizer: " : "spec: "), HasSubstr("4711")));
+  }
 }
 
 }  // namespace
