@@ -122,6 +122,9 @@ struct Daemon::Parts {
   std::optional<CheckpointServiceImpl> checkpoint_service;
   std::optional<AdminServiceImpl> admin_service;
   std::optional<WorkerServiceImpl> worker_service;
+  std::optional<MetricsCollector> metrics;
+  std::optional<HttpSite> site;
+  std::unique_ptr<HttpServer> http;
   grpc::ResourceQuota quota{"penstockd"};
   Listener worker_listener;
   Listener listener;
@@ -132,6 +135,7 @@ struct Daemon::Parts {
   void BuildServices();
   absl::Status Recover();
   absl::Status Serve();
+  absl::Status ServeHttp();
   absl::Status WriteEndpoint() const;
   void Tick();
   // Replies and events, so that the database has a bound.
@@ -167,7 +171,10 @@ void Daemon::Parts::ForgetTheOld() {
 absl::Status Daemon::Parts::BuildJobs() {
   readers.emplace(directory);
   table.emplace(*store, hub);
-  table->SetEndListener([this](const v1::Job& job) { readers->End(job); });
+  table->SetEndListener([this](const v1::Job& job) {
+    readers->End(job);
+    metrics->NoteEnd(job);
+  });
   reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
@@ -221,6 +228,8 @@ void Daemon::Parts::BuildServices() {
                                  .inspector = options.inspector,
                                  .output_checker = options.output_checker,
                                  .server_info = std::move(info)});
+  metrics.emplace(*context, *table);
+  site.emplace(*context, *metrics, options.http_gate);
   job_service.emplace(*context);
   checkpoint_service.emplace(*context);
   admin_service.emplace(*context);
@@ -252,6 +261,7 @@ absl::Status Daemon::Parts::Serve() {
                                                      .tcp_address = {},
                                                      .services = {&*worker_service},
                                                      .quota = &quota}));
+  if (!options.http_listen.empty()) PENSTOCK_RETURN_IF_ERROR(ServeHttp());
   PENSTOCK_ASSIGN_OR_RETURN(
       listener, Listen({.socket = options.socket,
                         .tcp_address = options.listen,
@@ -261,9 +271,34 @@ absl::Status Daemon::Parts::Serve() {
   return WriteEndpoint();
 }
 
+absl::Status Daemon::Parts::ServeHttp() {
+  const bool loopback = CheckLoopback(options.http_listen).ok();
+  if (!loopback && (!options.http_tls || options.http_gate == nullptr)) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
+        absl::StrCat("http_listen is '", options.http_listen,
+                     "': an address that other machines reach is served with TLS and tokens "
+                     "only. Listen on 127.0.0.1:PORT and forward the port with ssh"),
+        {{"field", "http_listen"}, {"found", options.http_listen}, {"expected", "127.0.0.1:PORT"}});
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      http, HttpServer::Start({.address = options.http_listen,
+                               .tls = options.http_tls,
+                               .host_check = loopback ? HostCheck::kLoopback : HostCheck::kNone},
+                              [this](const HttpRequest& request, HttpRespond respond) {
+                                site->Handle(request, std::move(respond));
+                              }));
+  OnControl<bool>([this] {
+    context->server_info.set_http_address(http->url());
+    return true;
+  });
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Parts::WriteEndpoint() const {
   const nlohmann::json endpoint = {{"socket", options.socket},
                                    {"tcp_address", listener.tcp_address},
+                                   {"http_address", http == nullptr ? "" : http->url()},
                                    {"pid", getpid()},
                                    {"instance_id", instance_id}};
   const std::string text =
@@ -347,6 +382,7 @@ void Daemon::Stop() {
   if (std::exchange(parts_->stopped, true)) return;
   parts_->options.devices->OnLost(nullptr);
   if (parts_->calibrator) parts_->calibrator->Stop();
+  if (parts_->http != nullptr) parts_->http->Stop();
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   if (parts_->listener.server != nullptr) {
     parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
@@ -367,6 +403,9 @@ void Daemon::Stop() {
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }
 const std::string& Daemon::tcp_address() const { return parts_->listener.tcp_address; }
+std::string Daemon::http_address() const {
+  return parts_->http == nullptr ? "" : parts_->http->url();
+}
 int64_t Daemon::open_streams() const { return parts_->watches->count(); }
 
 }  // namespace penstock::server

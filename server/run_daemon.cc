@@ -88,6 +88,11 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.state_directory = config.state_directory();
   options.socket = config.socket();
   options.listen = config.listen();
+  options.http_listen = config.http_listen();
+  if (!config.tls().certificate().empty()) {
+    options.http_tls =
+        HttpTls{.certificate = config.tls().certificate(), .key = config.tls().key()};
+  }
   options.allowed_roots = roots;
   options.host_memory_bytes = configured ? config.host_memory_bytes() : limit.usable_bytes;
   options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
