@@ -20,10 +20,12 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
+#include "server/http/http_server.h"
 #include "server/jobs/calibrator.h"
 #include "server/jobs/task_queue.h"
 #include "server/listeners.h"
 #include "server/lock_file.h"
+#include "server/metric_files/metric_files.h"
 #include "server/notify.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/checkpoint_service.h"
@@ -122,6 +124,8 @@ struct Daemon::Parts {
   std::optional<CheckpointServiceImpl> checkpoint_service;
   std::optional<AdminServiceImpl> admin_service;
   std::optional<WorkerServiceImpl> worker_service;
+  MetricFiles metric_files{directory};  // belongs to `streams`
+  std::set<std::string> jobs_to_copy;   // without a worker, but maybe with points to copy
   std::optional<MetricsCollector> metrics;
   std::optional<HttpSite> site;
   std::unique_ptr<HttpServer> http;
@@ -138,6 +142,7 @@ struct Daemon::Parts {
   absl::Status ServeHttp();
   absl::Status WriteEndpoint() const;
   void Tick();
+  void FollowMetricFiles();
   // Replies and events, so that the database has a bound.
   void ForgetTheOld();
   void CalibrateNewDevice();
@@ -174,6 +179,7 @@ absl::Status Daemon::Parts::BuildJobs() {
   table->SetEndListener([this](const v1::Job& job) {
     readers->End(job);
     metrics->NoteEnd(job);
+    jobs_to_copy.insert(job.name());
   });
   reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
@@ -238,6 +244,7 @@ void Daemon::Parts::BuildServices() {
 
 absl::Status Daemon::Parts::Recover() {
   PENSTOCK_RETURN_IF_ERROR(table->Load());
+  for (const auto& [row, job] : table->active()) jobs_to_copy.insert(job->name());
   workers->Recover();
   // Directories of deleted jobs whose move to the trash a crash prevented.
   std::set<std::string> known;
@@ -273,18 +280,23 @@ absl::Status Daemon::Parts::Serve() {
 
 absl::Status Daemon::Parts::ServeHttp() {
   const bool loopback = CheckLoopback(options.http_listen).ok();
-  if (!loopback && (!options.http_tls || options.http_gate == nullptr)) {
+  const bool encrypted = !options.tls.certificate().empty();
+  const bool gated = options.http_gate != nullptr;
+  if ((!loopback && !(encrypted && gated)) || (options.require_token && !gated)) {
     return Error(
         absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
         absl::StrCat("http_listen is '", options.http_listen,
-                     "': an address that other machines reach is served with TLS and tokens "
-                     "only. Listen on 127.0.0.1:PORT and forward the port with ssh"),
+                     "': an address that other machines reach is served with TLS and "
+                     "tokens only. Listen on 127.0.0.1:PORT and forward the port with ssh"),
         {{"field", "http_listen"}, {"found", options.http_listen}, {"expected", "127.0.0.1:PORT"}});
   }
+  HttpOptions http_options{.address = options.http_listen,
+                           .host_check = loopback ? HostCheck::kLoopback : HostCheck::kNone};
+  if (encrypted) {
+    http_options.tls = HttpTls{.certificate = options.tls.certificate(), .key = options.tls.key()};
+  }
   PENSTOCK_ASSIGN_OR_RETURN(
-      http, HttpServer::Start({.address = options.http_listen,
-                               .tls = options.http_tls,
-                               .host_check = loopback ? HostCheck::kLoopback : HostCheck::kNone},
+      http, HttpServer::Start(std::move(http_options),
                               [this](const HttpRequest& request, HttpRespond respond) {
                                 site->Handle(request, std::move(respond));
                               }));
@@ -324,8 +336,17 @@ void Daemon::Parts::CalibrateNewDevice() {
   }
 }
 
+void Daemon::Parts::FollowMetricFiles() {
+  std::set<std::string> jobs = std::exchange(jobs_to_copy, {});
+  for (const auto& [row, job] : table->active()) {
+    if (job->worker) jobs.insert(job->name());
+  }
+  streams.Post([this, jobs = std::move(jobs)] { metric_files.Follow(jobs); });
+}
+
 void Daemon::Parts::Tick() {
   workers->Tick();
+  FollowMetricFiles();
   // From here and from no timer thread: a control thread that hangs shall be noticed.
   NotifyServiceManager("WATCHDOG=1");
   std::chrono::milliseconds pause =
@@ -394,6 +415,7 @@ void Daemon::Stop() {
     parts_->worker_listener.server->Shutdown(deadline);
   }
   // No call is left that waits for an answer from a queue.
+  if (parts_->table) parts_->control.Post([this] { parts_->FollowMetricFiles(); });
   parts_->calibration.Stop();
   parts_->control.Stop();
   parts_->validation.Stop();

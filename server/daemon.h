@@ -11,14 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "penstock/internal/config.pb.h"
 #include "penstock/v1/admin_service.pb.h"
-#include "server/http/http_server.h"
 #include "server/http/http_site.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_moves.h"
@@ -31,8 +30,10 @@ struct DaemonOptions {
   std::string socket;       // empty: penstock.sock in the state directory
   std::string listen;       // loopback TCP, "127.0.0.1:0"; empty: none
   std::string http_listen;  // metrics and the web page, "127.0.0.1:0"; empty: none
-  std::optional<HttpTls> http_tls;
-  HttpGate http_gate;  // null: whoever reaches http_listen may read, so it has to be loopback
+  bool require_token = false;
+  internal::TlsConfig tls;
+  // Who calls over HTTP; null: whoever reaches http_listen may read, so it has to be loopback.
+  HttpGate http_gate;
   std::vector<std::string> allowed_roots;
   int64_t host_memory_bytes = 0;
   std::string host_memory_limit_source;

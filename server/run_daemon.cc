@@ -89,10 +89,8 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.socket = config.socket();
   options.listen = config.listen();
   options.http_listen = config.http_listen();
-  if (!config.tls().certificate().empty()) {
-    options.http_tls =
-        HttpTls{.certificate = config.tls().certificate(), .key = config.tls().key()};
-  }
+  options.require_token = config.require_token();
+  options.tls = config.tls();
   options.allowed_roots = roots;
   options.host_memory_bytes = configured ? config.host_memory_bytes() : limit.usable_bytes;
   options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
@@ -146,7 +144,8 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(std::move(options));
   if (!started.ok()) return Refuse(started.status());
   Daemon& daemon = **started;
-  spdlog::info("penstockd serves on {} {}", daemon.socket(), daemon.tcp_address());
+  spdlog::info("penstockd serves on {} {} {}", daemon.socket(), daemon.tcp_address(),
+               daemon.http_address());
   if (!daemon.tcp_address().empty()) {
     spdlog::warn("every user of this machine can submit jobs to {}", daemon.tcp_address());
   }

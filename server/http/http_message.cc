@@ -25,8 +25,8 @@ absl::Status BadTarget(std::string_view target, const std::string& expected) {
                {{"field", "path"}, {"found", found}, {"expected", expected}});
 }
 
-// Nothing if a percent sign is followed by anything but two hexadecimal digits, or what comes out has
-// a control character or is no UTF-8.
+// Nothing if a percent sign is followed by anything but two hexadecimal digits, or what comes out
+// has a control character or is no UTF-8.
 std::optional<std::string> Decode(std::string_view text) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -86,8 +86,8 @@ absl::StatusOr<HttpTarget> ParseTarget(std::string_view target) {
   const size_t question = target.find('?');
   const std::string_view path = target.substr(1, question == target.npos ? question : question - 1);
   HttpTarget parsed;
-  for (const absl::string_view raw : absl::StrSplit(absl::string_view(path.data(), path.size()),
-                                                    '/', absl::SkipEmpty())) {
+  for (const absl::string_view raw :
+       absl::StrSplit(absl::string_view(path.data(), path.size()), '/', absl::SkipEmpty())) {
     const auto segment = Decode({raw.data(), raw.size()});
     if (!segment || *segment == "." || *segment == "..") {
       return BadTarget(target, "plain names between the slashes, in UTF-8, percent-encoded");
@@ -97,8 +97,8 @@ absl::StatusOr<HttpTarget> ParseTarget(std::string_view target) {
   }
   if (question == target.npos) return parsed;
   const std::string_view query = target.substr(question + 1);
-  for (const absl::string_view pair : absl::StrSplit(absl::string_view(query.data(), query.size()),
-                                                     '&', absl::SkipEmpty())) {
+  for (const absl::string_view pair :
+       absl::StrSplit(absl::string_view(query.data(), query.size()), '&', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> split =
         absl::StrSplit(pair, absl::MaxSplits('=', 1));
     const auto key = Decode({split.first.data(), split.first.size()});
@@ -115,8 +115,8 @@ bool IsLoopbackHost(std::string_view host) {
   const size_t colon = host.rfind(':');
   const size_t bracket = host.rfind(']');
   const bool has_port = colon != host.npos && (bracket == host.npos || bracket < colon);
-  const std::string name = absl::AsciiStrToLower(
-      std::string(has_port ? host.substr(0, colon) : host));
+  const std::string name =
+      absl::AsciiStrToLower(std::string(has_port ? host.substr(0, colon) : host));
   if (has_port && host.find_first_not_of("0123456789", colon + 1) != host.npos) return false;
   return name == "localhost" || name == "127.0.0.1" || name == "[::1]";
 }
@@ -130,9 +130,7 @@ HttpResponse ErrorResponse(const absl::Status& status) {
 }
 
 HttpResponse ErrorResponse(int http_status, const absl::Status& status) {
-  return {.status = http_status,
-          .content_type = kJson,
-          .body = MessageToJson(ToRpcStatus(status))};
+  return {.status = http_status, .content_type = kJson, .body = MessageToJson(ToRpcStatus(status))};
 }
 
 }  // namespace penstock::server

@@ -27,8 +27,8 @@ struct HttpResponse {
   std::string body;
 };
 
-// Replies once, from any thread. The function given is called on the server's thread, so that text is
-// made of a message neither on a gRPC thread nor on the control thread.
+// Replies once, from any thread. The function given is called on the server's thread, so that text
+// is made of a message neither on a gRPC thread nor on the control thread.
 using HttpRespond = std::function<void(std::function<HttpResponse()>)>;
 // Called on the server's thread and must not block.
 using HttpHandler = std::function<void(HttpRequest, HttpRespond)>;

@@ -32,6 +32,7 @@ using beast::error_code;
 constexpr uint32_t kMaxHeadBytes = 16 << 10;
 constexpr size_t kReadBufferBytes = 32 << 10;
 constexpr std::chrono::milliseconds kAcceptPause{100};
+constexpr std::chrono::milliseconds kLinger{2000};
 
 absl::Status CannotListen(const std::string& address, const std::string& why) {
   return Error(absl::StatusCode::kFailedPrecondition, reason::kConfigInvalid,
@@ -48,8 +49,8 @@ std::string ETagOf(std::string_view body) {
                       "\"");
 }
 
-// Scripts, styles and data come from this port only, nobody frames it, and where it leads learns not
-// from where.
+// Scripts, styles and data come from this port only, nobody frames it, and where it leads learns
+// not from where.
 void SetSecurityHeaders(http::fields& fields) {
   fields.set("Content-Security-Policy",
              "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
@@ -60,14 +61,14 @@ void SetSecurityHeaders(http::fields& fields) {
   fields.set("Cross-Origin-Resource-Policy", "same-origin");
 }
 
-// Whoever handshakes now gets the certificate as it lies there now; if it is broken, the one that was
-// read at start.
+// Whoever handshakes now gets the certificate as it lies there now; if it is broken, the one that
+// was read at start.
 int UseNewestCertificate(SSL* connection, void* tls) {
   const auto& files = *static_cast<const HttpTls*>(tls);
   if (SSL_use_certificate_chain_file(connection, files.certificate.c_str()) != 1 ||
       SSL_use_PrivateKey_file(connection, files.key.c_str(), SSL_FILETYPE_PEM) != 1) {
-    spdlog::warn("{} and {} cannot be read; the certificate of before serves on",
-                 files.certificate, files.key);
+    spdlog::warn("{} and {} cannot be read; the certificate of before serves on", files.certificate,
+                 files.key);
   }
   return 1;
 }
@@ -116,10 +117,9 @@ class Session : public std::enable_shared_from_this<Session> {
   void Begin() {
     if (auto* encrypted = std::get_if<Encrypted>(&stream_)) {
       Lowest().expires_after(options_.read_limit);
-      encrypted->async_handshake(asio::ssl::stream_base::server,
-                                 [self = shared_from_this()](error_code error) {
-                                   error ? self->Close() : self->Read();
-                                 });
+      encrypted->async_handshake(
+          asio::ssl::stream_base::server,
+          [self = shared_from_this()](error_code error) { error ? self->Close() : self->Read(); });
     } else {
       Read();
     }
@@ -136,7 +136,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
  private:
   Plain& Lowest() {
-    if (auto* encrypted = std::get_if<Encrypted>(&stream_)) return beast::get_lowest_layer(*encrypted);
+    if (auto* encrypted = std::get_if<Encrypted>(&stream_))
+      return beast::get_lowest_layer(*encrypted);
     return std::get<Plain>(stream_);
   }
 
@@ -164,15 +165,16 @@ class Session : public std::enable_shared_from_this<Session> {
     if (error) {
       keep_alive_ = false;
       if (error == http::error::header_limit || error == http::error::buffer_overflow) {
-        return Write(ErrorResponse(431, BadRequest(absl::StrCat(
-                                            "the head of the request has more than ", kMaxHeadBytes,
-                                            " bytes; send fewer or shorter headers"))));
+        return Write(ErrorResponse(
+            431, BadRequest(absl::StrCat("the head of the request has more than ", kMaxHeadBytes,
+                                         " bytes; send fewer or shorter headers"))));
       }
       if (error == http::error::unexpected_body) {
-        return Write(ErrorResponse(413, BadRequest("the request has a body; this port only reads")));
+        return Write(
+            ErrorResponse(413, BadRequest("the request has a body; this port only reads")));
       }
-      return Write(ErrorResponse(BadRequest(
-          absl::StrCat("this is no HTTP/1.1 request: ", error.message()))));
+      return Write(ErrorResponse(
+          BadRequest(absl::StrCat("this is no HTTP/1.1 request: ", error.message()))));
     }
     Dispatch();
   }
@@ -225,7 +227,8 @@ class Session : public std::enable_shared_from_this<Session> {
     Lowest().expires_after(options_.write_limit);
     const auto done = [self = shared_from_this()](error_code error, size_t) {
       self->reply_.reset();
-      error || !self->keep_alive_ ? self->Close() : self->Read();
+      if (error) return self->Close();
+      self->keep_alive_ ? self->Read() : self->Linger();
     };
     std::visit([&](auto& stream) { WriteTo(stream, done); }, stream_);
   }
@@ -234,6 +237,23 @@ class Session : public std::enable_shared_from_this<Session> {
   template <typename Stream, typename Done>
   void WriteTo(Stream& stream, const Done& done) {
     http::async_write(stream, *reply_, done);
+  }
+
+  // Closing while bytes of the client are unread would reset the connection, and it would never see
+  // why it was refused: so they are read, for a while.
+  void Linger() {
+    working_ = false;
+    error_code ignored;
+    Lowest().socket().shutdown(tcp::socket::shutdown_send, ignored);
+    Lowest().expires_after(kLinger);
+    Discard();
+  }
+  void Discard() {
+    buffer_.clear();
+    Lowest().async_read_some(buffer_.prepare(kReadBufferBytes),
+                             [self = shared_from_this()](error_code error, size_t) {
+                               error ? self->Close() : self->Discard();
+                             });
   }
 
   const HttpOptions& options_;
@@ -293,7 +313,8 @@ class HttpServer::Core {
     tls_.emplace(asio::ssl::context::tls_server);
     error_code error;
     tls_->use_certificate_chain_file(options_.tls->certificate, error);
-    if (error) return CannotListen(options_.address, options_.tls->certificate + ": " + error.message());
+    if (error)
+      return CannotListen(options_.address, options_.tls->certificate + ": " + error.message());
     tls_->use_private_key_file(options_.tls->key, asio::ssl::context::pem, error);
     if (error) return CannotListen(options_.address, options_.tls->key + ": " + error.message());
     SSL_CTX_set_min_proto_version(tls_->native_handle(), TLS1_2_VERSION);

@@ -1,9 +1,10 @@
 // The HTTP port: connections, limits and headers. What a path means is the handler's.
 //
-// One thread serves all connections and never waits: a handler answers when it can. What a client can
-// take of the daemon is bounded: the connections, the bytes of a request's head, the time in which a
-// request has to have come and its reply to be read. GET and HEAD only. When all connections are taken,
-// one that has no request in work makes room for the next, so clients that send nothing keep nobody out.
+// One thread serves all connections and never waits: a handler answers when it can. What a client
+// can take of the daemon is bounded: the connections, the bytes of a request's head, the time in
+// which a request has to have come and its reply to be read. GET and HEAD only. When all
+// connections are taken, one that has no request in work makes room for the next, so clients that
+// send nothing keep nobody out.
 #pragma once
 
 #include <chrono>
@@ -30,7 +31,7 @@ enum class HostCheck : uint8_t {
 };
 
 struct HttpOptions {
-  std::string address;  // "127.0.0.1:0", "[::1]:7071"
+  std::string address = {};  // "127.0.0.1:0", "[::1]:7071"
   std::optional<HttpTls> tls = std::nullopt;
   HostCheck host_check = HostCheck::kLoopback;
   int64_t max_connections = 128;
@@ -41,7 +42,8 @@ struct HttpOptions {
 
 class HttpServer {
  public:
-  // FailedPrecondition / CONFIG_INVALID if the address is taken or cannot be, or a PEM file is none.
+  // FailedPrecondition / CONFIG_INVALID if the address is taken or cannot be, or a PEM file is
+  // none.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpOptions options,
                                                            HttpHandler handler);
   HttpServer(const HttpServer&) = delete;

@@ -25,15 +25,15 @@ constexpr int64_t kMaxExamples = 20;
 
 absl::Status NoSuchPath(const std::string& target) {
   const std::string found = ValidUtf8(target.substr(0, 200));
-  return Error(absl::StatusCode::kNotFound, reason::kRequestInvalid,
-               absl::StrCat("nothing is at ", found,
-                            "; there are /, /healthz, /readyz, /metrics and /api/"),
-               {{"field", "path"}, {"found", found}});
+  return Error(
+      absl::StatusCode::kNotFound, reason::kRequestInvalid,
+      absl::StrCat("nothing is at ", found, "; there are /, /healthz, /readyz, /metrics and /api/"),
+      {{"field", "path"}, {"found", found}});
 }
 
 // A number of the query; `otherwise` if it is not given.
-absl::StatusOr<int64_t> Number(const HttpTarget& target, const std::string& name,
-                               int64_t otherwise, int64_t low, int64_t high) {
+absl::StatusOr<int64_t> Number(const HttpTarget& target, const std::string& name, int64_t otherwise,
+                               int64_t low, int64_t high) {
   const auto found = target.query.find(name);
   if (found == target.query.end()) return otherwise;
   int64_t value = 0;
@@ -63,9 +63,8 @@ HttpResponse PlainText(int status, const std::string& text) {
 
 HttpResponse LogText(int32_t attempt, const absl::StatusOr<LogBatch>& batch) {
   if (!batch.ok()) return ErrorResponse(batch.status());
-  const nlohmann::json log = {{"attempt", attempt},
-                              {"nextOffset", batch->next_offset},
-                              {"lines", batch->lines}};
+  const nlohmann::json log = {
+      {"attempt", attempt}, {"nextOffset", batch->next_offset}, {"lines", batch->lines}};
   return {.status = 200,
           .content_type = "application/json; charset=utf-8",
           .body = log.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)};
@@ -182,9 +181,8 @@ void HttpSite::Jobs(const Call& call) const {
 }
 
 void HttpSite::Job(const Call& call) const {
-  WithJob(call, [call](const v1::GetJobResponse& job) {
-    Reply<v1::GetJobResponse>(call.respond, job);
-  });
+  WithJob(call,
+          [call](const v1::GetJobResponse& job) { Reply<v1::GetJobResponse>(call.respond, job); });
 }
 
 void HttpSite::WithJob(const Call& call,

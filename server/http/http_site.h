@@ -1,10 +1,10 @@
-// What the HTTP port serves: a table of paths, each answered by the objects behind the gRPC services, on
-// the queues that own them.
+// What the HTTP port serves: a table of paths, each answered by the objects behind the gRPC
+// services, on the queues that own them.
 //
 //   /healthz               the process answers                          for everybody
 //   /readyz                it takes jobs                                for everybody
-//   /  /app.js ...         the page                                     for everybody: it holds nothing
-//   /metrics               Prometheus (docs/metrics.md)                 for callers
+//   /  /app.js ...         the page                                     for everybody: it holds
+//   nothing /metrics               Prometheus (docs/metrics.md)                 for callers
 //   /api/...               replies of the API as JSON, for the page     for callers
 //
 // Nothing here changes anything, so every role may call.
@@ -23,8 +23,8 @@
 
 namespace penstock::server {
 
-// Who sends this Authorization header (empty: none). Unauthenticated for a token that is none, or is
-// missing. Called on the server's thread and must not block.
+// Who sends this Authorization header (empty: none). Unauthenticated for a token that is none, or
+// is missing. Called on the server's thread and must not block.
 using HttpGate = std::function<absl::StatusOr<v1::Caller>(std::string_view authorization)>;
 
 class HttpSite {
@@ -50,7 +50,8 @@ class HttpSite {
   };
   static const std::vector<Route>& Routes();
 
-  // Looks the job up on the control thread and goes on there with it, or replies that there is none.
+  // Looks the job up on the control thread and goes on there with it, or replies that there is
+  // none.
   void WithJob(const Call& call, std::function<void(const v1::GetJobResponse&)> work) const;
 
   void Health(const Call& call) const;

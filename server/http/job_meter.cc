@@ -21,8 +21,8 @@ void JobMeter::Add(v1::StepMetrics point) {
   padding_tokens += point.padding_tokens();
   for (const auto& [lane, seconds] : point.lane_busy_seconds()) lane_busy_seconds[lane] += seconds;
   if (point.device_reading().has_power_watts()) {
-    energy_joules = energy_joules.value_or(0) +
-                    point.device_reading().power_watts() * point.step_seconds();
+    energy_joules =
+        energy_joules.value_or(0) + point.device_reading().power_watts() * point.step_seconds();
   }
   step = std::move(point);
 }

@@ -1,6 +1,6 @@
-// What a job's metric points add up to, over all its attempts: read from its metric file, which outlives
-// the daemon, so that no counter falls when one is started again. A step that was trained twice, as an
-// attempt died before its checkpoint, counts twice: it took the time.
+// What a job's metric points add up to, over all its attempts: read from its metric file, which
+// outlives the daemon, so that no counter falls when one is started again. A step that was trained
+// twice, as an attempt died before its checkpoint, counts twice: it took the time.
 #pragma once
 
 #include <cstdint>

@@ -126,8 +126,7 @@ void MetricsCollector::ReadMeters(const std::shared_ptr<Pass>& pass) {
   }
   std::set<std::pair<std::string, int64_t>> shown;
   for (const MeteredJob& metered : snapshot.jobs) {
-    shown.emplace(metered.job.name(),
-                  TimeUtil::TimestampToMicroseconds(metered.job.create_time()));
+    shown.emplace(metered.job.name(), TimeUtil::TimestampToMicroseconds(metered.job.create_time()));
   }
   std::erase_if(readers_, [&](const auto& entry) { return !shown.contains(entry.first); });
   struct statvfs disk {};

@@ -1,5 +1,5 @@
-// What /metrics says, gathered: what the control thread knows, then what the metric files of the jobs say,
-// a few thousand points at a turn.
+// What /metrics says, gathered: what the control thread knows, then what the metric files of the
+// jobs say, a few thousand points at a turn.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,8 @@
 namespace penstock::server {
 
 struct MeteredJob {
-  // Without what no metric is made of: the spec but for its display name, the plan but for its sums.
+  // Without what no metric is made of: the spec but for its display name, the plan but for its
+  // sums.
   v1::Job job;
   std::optional<v1::Checkpoint> checkpoint;  // newest
   JobMeter meter;
@@ -41,8 +42,8 @@ struct MetricsSnapshot {
   absl::Time now;
 };
 
-// Jobs that have not ended and those that have since, for a while; no more than this: the others are
-// counted in `omitted_jobs`. Those with a worker come first.
+// Jobs that have not ended and those that have since, for a while; no more than this: the others
+// are counted in `omitted_jobs`. Those with a worker come first.
 inline constexpr int64_t kMaxMeteredJobs = 500;
 inline constexpr absl::Duration kMeteredAfterEnd = absl::Minutes(15);
 

@@ -47,8 +47,7 @@ void AddDaemon(const MetricsSnapshot& snapshot, MetricsText& text) {
               1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec));
   one("penstock_accepting_jobs", "0 while the daemon is draining, else 1.",
       info.status() == v1::SERVER_STATUS_SERVING ? 1 : 0);
-  one("penstock_watch_streams", "Open watch streams.",
-      static_cast<double>(snapshot.watch_streams));
+  one("penstock_watch_streams", "Open watch streams.", static_cast<double>(snapshot.watch_streams));
   one("penstock_host_memory_limit_bytes", "Host memory that jobs may reserve.",
       static_cast<double>(info.host_memory_bytes()));
   one("penstock_host_memory_reserved_bytes", "Host memory that jobs have reserved.",
@@ -76,8 +75,8 @@ void AddQueue(const MetricsSnapshot& snapshot, MetricsText& text) {
   double oldest = 0;
   for (const MeteredJob& metered : snapshot.jobs) {
     if (metered.job.state() != v1::JOB_STATE_QUEUED) continue;
-    oldest = std::max(oldest, absl::ToUnixMicros(snapshot.now) * 1e-6 -
-                                  Seconds(metered.job.queue_time()));
+    oldest = std::max(oldest,
+                      absl::ToUnixMicros(snapshot.now) * 1e-6 - Seconds(metered.job.queue_time()));
   }
   text.Begin(Type::kGauge, "penstock_queue_oldest_wait_seconds",
              "How long the job has waited that has waited longest; 0 if none waits.");
@@ -169,7 +168,9 @@ constexpr JobFamily kJobFamilies[] = {
     {Type::kGauge, "penstock_job_step", "Steps finished.",
      [](const MeteredJob& m) { return OfRun(m, [](auto& r) { return r.job.progress().step(); }); }},
     {Type::kGauge, "penstock_job_total_steps", "Steps in all, once known.",
-     [](const MeteredJob& m) { return Known(static_cast<double>(m.job.progress().total_steps())); }},
+     [](const MeteredJob& m) {
+       return Known(static_cast<double>(m.job.progress().total_steps()));
+     }},
     {Type::kGauge, "penstock_job_remaining_seconds", "Estimate, once there is one.",
      [](const MeteredJob& m) { return Known(m.job.progress().remaining_seconds()); }},
     {Type::kGauge, "penstock_job_attempts", "Workers started for it.",
@@ -207,7 +208,9 @@ constexpr JobFamily kJobFamilies[] = {
        return Known(m.meter.step ? static_cast<double>(m.meter.step->host_peak_bytes()) : 0);
      }},
     {Type::kGauge, "penstock_job_planned_host_peak_bytes", "What it has reserved.",
-     [](const MeteredJob& m) { return Known(static_cast<double>(m.job.plan().host_peak_bytes())); }},
+     [](const MeteredJob& m) {
+       return Known(static_cast<double>(m.job.plan().host_peak_bytes()));
+     }},
     {Type::kGauge, "penstock_job_planned_device_bytes", "Of its GPU's memory, by the plan.",
      [](const MeteredJob& m) { return Known(static_cast<double>(m.job.plan().device_bytes())); }},
     {Type::kGauge, "penstock_job_checkpoint_step", "Of its newest checkpoint.",
@@ -218,7 +221,9 @@ constexpr JobFamily kJobFamilies[] = {
        return OfCheckpoint(m, [](auto& c) { return Seconds(c.create_time()); });
      }},
     {Type::kGauge, "penstock_job_checkpoint_write_seconds", "What writing it took.",
-     [](const MeteredJob& m) { return OfCheckpoint(m, [](auto& c) { return c.write_seconds(); }); }},
+     [](const MeteredJob& m) {
+       return OfCheckpoint(m, [](auto& c) { return c.write_seconds(); });
+     }},
     {Type::kCounter, "penstock_job_step_seconds_total", "What all its steps took.",
      [](const MeteredJob& m) { return OfRun(m, [](auto& r) { return r.meter.step_seconds; }); }},
     {Type::kCounter, "penstock_job_tokens_total", "Tokens trained on, padding not counted.",
@@ -239,20 +244,20 @@ void AddJobs(const MetricsSnapshot& snapshot, MetricsText& text) {
   text.Begin(Type::kGauge, "penstock_job_info", "Always 1.");
   for (const MeteredJob& metered : snapshot.jobs) {
     const v1::Job& job = metered.job;
-    text.Sample(1, {{"job", job.name()},
+    text.Sample(1, {{"name", job.name()},
                     {"display_name", job.train().display_name()},
                     {"owner", job.owner()},
                     {"device", job.device()}});
   }
   text.Begin(Type::kGauge, "penstock_job_state", "1, for the state that it is in.");
   for (const MeteredJob& metered : snapshot.jobs) {
-    text.Sample(1, {{"job", metered.job.name()}, {"state", StateName(metered.job.state())}});
+    text.Sample(1, {{"name", metered.job.name()}, {"state", StateName(metered.job.state())}});
   }
   for (const JobFamily& family : kJobFamilies) {
     text.Begin(family.type, family.name, family.help);
     for (const MeteredJob& metered : snapshot.jobs) {
       const Value value = family.value(metered);
-      if (value) text.Sample(*value, {{"job", metered.job.name()}});
+      if (value) text.Sample(*value, {{"name", metered.job.name()}});
     }
   }
   text.Begin(Type::kCounter, "penstock_job_steps_total",
@@ -263,7 +268,7 @@ void AddJobs(const MetricsSnapshot& snapshot, MetricsText& text) {
       const auto found = metered.meter.steps.find(static_cast<v1::StepOutcome>(outcome));
       const int64_t count = found == metered.meter.steps.end() ? 0 : found->second;
       text.Sample(static_cast<double>(count),
-                  {{"job", metered.job.name()},
+                  {{"name", metered.job.name()},
                    {"outcome", ShortEnumName(*v1::StepOutcome_descriptor(), outcome)}});
     }
   }
@@ -272,7 +277,7 @@ void AddJobs(const MetricsSnapshot& snapshot, MetricsText& text) {
              "compute was not, was exposed: copies, the optimizer, waiting.");
   for (const MeteredJob& metered : snapshot.jobs) {
     for (const auto& [lane, seconds] : metered.meter.lane_busy_seconds) {
-      text.Sample(seconds, {{"job", metered.job.name()}, {"lane", lane}});
+      text.Sample(seconds, {{"name", metered.job.name()}, {"lane", lane}});
     }
   }
 }

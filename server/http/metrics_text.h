@@ -13,8 +13,8 @@ class MetricsText {
   enum class Type : uint8_t { kGauge, kCounter };
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-  // The samples that follow are of this family, which is named even if none follows: what there may be
-  // can be seen at once.
+  // The samples that follow are of this family, which is named even if none follows: what there may
+  // be can be seen at once.
   void Begin(Type type, std::string_view name, std::string_view help);
   void Sample(double value, Labels labels = {});
   std::string Take() { return std::move(text_); }

@@ -1,5 +1,5 @@
-// The files of the web page, embedded when the daemon is built: server/http/web/ and the chart library of
-// the distribution. Made by embed_web_files.cmake.
+// The files of the web page, embedded when the daemon is built: server/http/web/ and the chart
+// library of the distribution. Made by embed_web_files.cmake.
 #pragma once
 
 #include <string>

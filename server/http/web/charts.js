@@ -2,11 +2,11 @@
 
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
-// One chart; `series` are [{label, color: "--c1", dashed, points}], each with points [{x, y}] that draw()
-// gets later. `format` writes a value of the y axis.
+// One chart; `series` are [{label, color: "--c1", dashed, marks}]; draw() gets their points. `format` writes a
+// value of the y axis, which has steps of powers of two if `binary`.
 export class LineChart {
-  constructor(canvas, series, format) {
-    this.series = series;
+  constructor(canvas, series, {format, fromZero = false, binary = false}) {
+    this.binary = binary;
     const axis = {grid: {color: color("--line")}, ticks: {color: color("--soft"), maxTicksLimit: 6}};
     this.chart = new window.Chart(canvas, {
       type: "line",
@@ -19,12 +19,14 @@ export class LineChart {
         animation: false, maintainAspectRatio: false, normalized: true,
         interaction: {mode: "nearest", axis: "x", intersect: false},
         scales: {
-          x: {...axis, type: "linear", ticks: {...axis.ticks, precision: 0},
+          x: {...axis, type: "linear", bounds: "data", ticks: {...axis.ticks, precision: 0},
             title: {display: true, text: "step", color: color("--soft")}},
-          y: {...axis, grace: "5%", ticks: {...axis.ticks, callback: (value) => format(value)}},
+          y: {...axis, beginAtZero: fromZero, ticks: {...axis.ticks, callback: (value) => format(value)}},
         },
         plugins: {
-          legend: {align: "end", labels: {color: color("--soft"), boxWidth: 12, boxHeight: 2}},
+          legend: {align: "end", labels: {
+            color: color("--soft"), boxWidth: 12, boxHeight: 2,
+            filter: (item, data) => data.datasets[item.datasetIndex].data.some(({y}) => Number.isFinite(y))}},
           tooltip: {callbacks: {
             title: (items) => `step ${items[0]?.parsed.x}`,
             label: (item) => `${item.dataset.label}: ${format(item.parsed.y)}`}},
@@ -39,6 +41,10 @@ export class LineChart {
       this.chart.data.datasets[i].data =
         points.map(({x, y}) => ({x, y: Number.isFinite(y) ? y : NaN}));
     });
+    if (this.binary) {
+      const most = Math.max(1, ...lists.flat().map(({y}) => (Number.isFinite(y) ? y : 0)));
+      this.chart.options.scales.y.ticks.stepSize = 2 ** Math.floor(Math.log2(most / 3));
+    }
     this.chart.update("none");
   }
 

@@ -41,11 +41,11 @@ export class JobView {
       el("details", {class: "card"}, el("summary", {}, "Spec"), this.spec));
     const [loss, throughput, time, memory] = canvases.map(([, canvas]) => canvas);
     this.charts = [
-      new LineChart(loss, [{label: "training", color: "--c1"}, {label: "validation", color: "--c2", marks: true}], digits),
-      new LineChart(throughput, [{label: "tokens/s", color: "--c3"}], digits),
-      new LineChart(time, [{label: "measured", color: "--c1"}, {label: "predicted", color: "--c2", dashed: true}], seconds),
+      new LineChart(loss, [{label: "training", color: "--c1"}, {label: "validation", color: "--c2", marks: true}], {format: digits}),
+      new LineChart(throughput, [{label: "tokens/s", color: "--c3"}], {format: digits, fromZero: true}),
+      new LineChart(time, [{label: "measured", color: "--c1"}, {label: "predicted", color: "--c2", dashed: true}], {format: seconds, fromZero: true}),
       new LineChart(memory, [{label: "host peak", color: "--c1"}, {label: "planned", color: "--c2", dashed: true},
-        {label: "device", color: "--c4"}], bytes),
+        {label: "device", color: "--c4"}], {format: bytes, fromZero: true, binary: true}),
     ];
   }
 
@@ -108,7 +108,7 @@ export class JobView {
     fill(this.parts.head,
       el("div", {class: "head"}, el("h1", {}, titleOf(job)), pill(stateOf(job)),
         reason ? el("span", {class: "soft"}, reason) : null),
-      el("div", {class: "soft mono"}, job.name),
+      el("div", {class: "soft"}, el("a", {href: "#/"}, "All jobs"), " / ", el("span", {class: "mono"}, idOf(job.name))),
       job.stateMessage ? el("p", {class: "message"}, job.stateMessage) : null,
       job.error ? el("p", {class: "message bad"}, job.error.message) : null,
       total || !training ? el("div", {}, el("p", {class: "message soft"},
@@ -215,4 +215,4 @@ export class JobView {
   }
 }
 
-export {ENDED, idOf, stateOf};
+export {ENDED, stateOf};

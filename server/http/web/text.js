@@ -37,7 +37,8 @@ export function seconds(value) {
 export function ago(time) {
   if (!time) return "–";
   const past = (Date.now() - Date.parse(time)) / 1000;
-  return past < 5 ? "just now" : `${seconds(past)} ago`;
+  if (past < 5) return "just now";
+  return `${past < 100 ? `${Math.round(past)} s` : seconds(past)} ago`;
 }
 
 export const percent = (share) => `${Math.round(100 * share)}%`;
