@@ -89,6 +89,14 @@ if(NOT PENSTOCK_ENGINE_ONLY)
   find_package(CLI11 REQUIRED)
   find_package(Protobuf REQUIRED)
   find_package(gRPC REQUIRED CONFIG)
+  find_package(OpenSSL REQUIRED)
+  # The HTTP port: Asio and Beast, which are headers alone.
+  find_path(BOOST_BEAST_INCLUDE_DIR boost/beast.hpp REQUIRED)
+  add_library(penstock_asio INTERFACE)
+  target_include_directories(penstock_asio SYSTEM INTERFACE ${BOOST_BEAST_INCLUDE_DIR})
+  target_link_libraries(penstock_asio INTERFACE OpenSSL::SSL OpenSSL::Crypto Threads::Threads)
+  # The chart library of the web page, embedded into the daemon.
+  find_file(CHART_JS chart.min.js PATHS /usr/share/javascript/chart.js NO_DEFAULT_PATH REQUIRED)
   # google/rpc/{status,error_details}.proto: in no -dev package of Debian; PyPI's
   # googleapis-common-protos carries them and tools/install_deps unpacks it here.
   find_path(GOOGLEAPIS_PROTO_DIR google/rpc/error_details.proto

@@ -31,7 +31,7 @@ Exit codes
 // Flags as given; what was not given stays unset and leaves the file's value alone.
 struct Flags {
   std::string config_file;
-  std::optional<std::string> state_directory, socket, listen, log_level;
+  std::optional<std::string> state_directory, socket, listen, http_listen, log_level;
   std::vector<std::string> allowed_roots;
   std::optional<int64_t> host_memory_bytes, inspection_memory_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
@@ -50,6 +50,10 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--socket", flags.socket, "Unix socket; default penstock.sock in it");
   app.add_option("--listen", flags.listen,
                  "Loopback TCP as well, 127.0.0.1:PORT. Every user of this machine can connect");
+  app.add_option(
+      "--http-listen", flags.http_listen,
+      "Metrics for Prometheus and the web page, 127.0.0.1:PORT. Every user of this machine "
+      "can read them");
   app.add_option("--allowed-root", flags.allowed_roots,
                  "Directory that paths in requests may lie in; repeatable; default $HOME");
   app.add_option("--host-memory-bytes", flags.host_memory_bytes,
@@ -91,6 +95,7 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
   if (flags.state_directory) config.set_state_directory(*flags.state_directory);
   if (flags.socket) config.set_socket(*flags.socket);
   if (flags.listen) config.set_listen(*flags.listen);
+  if (flags.http_listen) config.set_http_listen(*flags.http_listen);
   if (flags.log_level) config.set_log_level(*flags.log_level);
   if (!flags.allowed_roots.empty()) {
     config.clear_allowed_roots();

@@ -22,11 +22,13 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
+#include "server/http/http_server.h"
 #include "server/jobs/calibrator.h"
 #include "server/jobs/queue_pulse.h"
 #include "server/jobs/task_queue.h"
 #include "server/listeners.h"
 #include "server/lock_file.h"
+#include "server/metric_files/metric_files.h"
 #include "server/notify.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/checkpoint_service.h"
@@ -136,6 +138,11 @@ struct Daemon::Parts {
   std::optional<CheckpointServiceImpl> checkpoint_service;
   std::optional<AdminServiceImpl> admin_service;
   std::optional<WorkerServiceImpl> worker_service;
+  MetricFiles metric_files{directory};  // belongs to `streams`
+  std::set<std::string> jobs_to_copy;   // without a worker, but maybe with points to copy
+  std::optional<MetricsCollector> metrics;
+  std::optional<HttpSite> site;
+  std::unique_ptr<HttpServer> http;
   grpc::ResourceQuota quota{"penstockd"};
   Listener worker_listener;
   Listener listener;
@@ -146,8 +153,10 @@ struct Daemon::Parts {
   void BuildServices();
   absl::Status Recover();
   absl::Status Serve();
+  absl::Status ServeHttp();
   absl::Status WriteEndpoint() const;
   void Tick();
+  void FollowMetricFiles();
   // Replies and events, so that the database has a bound.
   void ForgetTheOld();
   void CalibrateNewDevice();
@@ -183,7 +192,11 @@ void Daemon::Parts::ForgetTheOld() {
 absl::Status Daemon::Parts::BuildJobs() {
   readers.emplace(directory);
   table.emplace(*store, hub);
-  table->SetEndListener([this](const v1::Job& job) { readers->End(job); });
+  table->SetEndListener([this](const v1::Job& job) {
+    readers->End(job);
+    metrics->NoteEnd(job);
+    jobs_to_copy.insert(job.name());
+  });
   reports.emplace(*table, directory, *options.devices);
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
@@ -238,6 +251,8 @@ void Daemon::Parts::BuildServices() {
                                  .inspector = options.inspector,
                                  .output_checker = options.output_checker,
                                  .server_info = std::move(info)});
+  metrics.emplace(*context, *table);
+  site.emplace(*context, *metrics, options.http_gate);
   job_service.emplace(*context);
   checkpoint_service.emplace(*context);
   admin_service.emplace(*context);
@@ -246,6 +261,7 @@ void Daemon::Parts::BuildServices() {
 
 absl::Status Daemon::Parts::Recover() {
   PENSTOCK_RETURN_IF_ERROR(table->Load());
+  for (const auto& [row, job] : table->active()) jobs_to_copy.insert(job->name());
   workers->Recover();
   // Directories of deleted jobs whose move to the trash a crash prevented.
   std::set<std::string> known;
@@ -269,6 +285,7 @@ absl::Status Daemon::Parts::Serve() {
                                                      .tcp_address = {},
                                                      .services = {&*worker_service},
                                                      .quota = &quota}));
+  if (!options.http_listen.empty()) PENSTOCK_RETURN_IF_ERROR(ServeHttp());
   PENSTOCK_ASSIGN_OR_RETURN(
       listener, Listen({.socket = options.socket,
                         .tcp_address = options.listen,
@@ -278,10 +295,40 @@ absl::Status Daemon::Parts::Serve() {
   return WriteEndpoint();
 }
 
+absl::Status Daemon::Parts::ServeHttp() {
+  const bool loopback = CheckLoopback(options.http_listen).ok();
+  const bool encrypted = !options.tls.certificate().empty();
+  const bool gated = options.http_gate != nullptr;
+  if ((!loopback && !(encrypted && gated)) || (options.require_token && !gated)) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
+        absl::StrCat("http_listen is '", options.http_listen,
+                     "': an address that other machines reach is served with TLS and "
+                     "tokens only. Listen on 127.0.0.1:PORT and forward the port with ssh"),
+        {{"field", "http_listen"}, {"found", options.http_listen}, {"expected", "127.0.0.1:PORT"}});
+  }
+  HttpOptions http_options{.address = options.http_listen,
+                           .host_check = loopback ? HostCheck::kLoopback : HostCheck::kNone};
+  if (encrypted) {
+    http_options.tls = HttpTls{.certificate = options.tls.certificate(), .key = options.tls.key()};
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(
+      http, HttpServer::Start(std::move(http_options),
+                              [this](const HttpRequest& request, HttpRespond respond) {
+                                site->Handle(request, std::move(respond));
+                              }));
+  OnControl<bool>([this] {
+    context->server_info.set_http_address(http->url());
+    return true;
+  });
+  return absl::OkStatus();
+}
+
 absl::Status Daemon::Parts::WriteEndpoint() const {
   const nlohmann::json endpoint = {{"socket", options.socket},
                                    {"tcp_address", listener.tcp_address},
                                    {"host", HostName()},
+                                   {"http_address", http == nullptr ? "" : http->url()},
                                    {"pid", getpid()},
                                    {"instance_id", instance_id}};
   const std::string text =
@@ -307,8 +354,17 @@ void Daemon::Parts::CalibrateNewDevice() {
   }
 }
 
+void Daemon::Parts::FollowMetricFiles() {
+  std::set<std::string> jobs = std::exchange(jobs_to_copy, {});
+  for (const auto& [row, job] : table->active()) {
+    if (job->worker) jobs.insert(job->name());
+  }
+  streams.Post([this, jobs = std::move(jobs)] { metric_files.Follow(jobs); });
+}
+
 void Daemon::Parts::Tick() {
   workers->Tick();
+  FollowMetricFiles();
   // From here and from no timer thread: a control thread that hangs shall be noticed.
   if (pulse.AllMoved()) NotifyServiceManager("WATCHDOG=1");
   std::chrono::milliseconds pause =
@@ -365,6 +421,7 @@ void Daemon::Stop() {
   if (std::exchange(parts_->stopped, true)) return;
   parts_->options.devices->OnLost(nullptr);
   if (parts_->calibrator) parts_->calibrator->Stop();
+  if (parts_->http != nullptr) parts_->http->Stop();
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   if (parts_->listener.server != nullptr) {
     parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);
@@ -376,6 +433,7 @@ void Daemon::Stop() {
     parts_->worker_listener.server->Shutdown(deadline);
   }
   // No call is left that waits for an answer from a queue.
+  if (parts_->table) parts_->control.Post([this] { parts_->FollowMetricFiles(); });
   parts_->calibration.Stop();
   parts_->control.Stop();
   parts_->validation.Stop();
@@ -385,6 +443,9 @@ void Daemon::Stop() {
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }
 const std::string& Daemon::tcp_address() const { return parts_->listener.tcp_address; }
+std::string Daemon::http_address() const {
+  return parts_->http == nullptr ? "" : parts_->http->url();
+}
 int64_t Daemon::open_streams() const { return parts_->watches->count(); }
 
 }  // namespace penstock::server

@@ -114,6 +114,9 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.state_directory = config.state_directory();
   options.socket = config.socket();
   options.listen = config.listen();
+  options.http_listen = config.http_listen();
+  options.require_token = config.require_token();
+  options.tls = config.tls();
   options.allowed_roots = roots;
   options.host_memory_bytes = configured ? config.host_memory_bytes() : limit.usable_bytes;
   options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
@@ -170,7 +173,8 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   absl::StatusOr<std::unique_ptr<Daemon>> started = Daemon::Start(std::move(options));
   if (!started.ok()) return Refuse(started.status());
   Daemon& daemon = **started;
-  spdlog::info("penstockd serves on {} {}", daemon.socket(), daemon.tcp_address());
+  spdlog::info("penstockd serves on {} {} {}", daemon.socket(), daemon.tcp_address(),
+               daemon.http_address());
   if (!daemon.tcp_address().empty()) {
     spdlog::warn("every user of this machine can submit jobs to {}", daemon.tcp_address());
   }

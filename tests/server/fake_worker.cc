@@ -208,9 +208,14 @@ class FakeWorker {
     progress_.set_step(step);
     progress_.set_total_steps(steps);
     Add([&](internal::WorkerEvent& event) {
-      event.mutable_metrics()->set_step(step);
-      event.mutable_metrics()->set_loss(1.0 / static_cast<double>(step));
-      *event.mutable_metrics()->mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
+      v1::StepMetrics& metrics = *event.mutable_metrics();
+      metrics.set_step(step);
+      metrics.set_loss(1.0 / static_cast<double>(step));
+      metrics.set_outcome(v1::STEP_OUTCOME_APPLIED);
+      metrics.set_real_tokens(100);
+      metrics.set_step_seconds(0.5);
+      (*metrics.mutable_lane_busy_seconds())["compute"] = 0.25;
+      *metrics.mutable_time() = google::protobuf::util::TimeUtil::GetCurrentTime();
     });
     const int64_t every = Label("checkpoint_every", 0);
     if (every > 0 && step % every == 0) SaveCheckpoint(step);
