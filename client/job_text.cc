@@ -214,6 +214,7 @@ std::string CheckpointPage(const v1::Checkpoint& checkpoint) {
   facts.Add("Attempt", absl::StrCat(checkpoint.attempt()));
   facts.Add("Pinned", checkpoint.pinned() ? "yes" : "no");
   facts.Add("Directory", checkpoint.directory());
+  facts.Add("Provenance", checkpoint.provenance_sha256());
   return facts.ToText();
 }
 

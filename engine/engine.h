@@ -136,6 +136,14 @@ struct CheckpointConfig {
   bool keep_best = false;        // that with the lowest evaluation loss is saved, and stays
 };
 
+// Who makes a checkpoint or an export: what its provenance.json says of that.
+struct ProvenanceConfig {
+  std::string job = {};  // jobs/{id}
+  int64_t attempt = 0;
+  std::string spec = {};              // of the job, resolved, as text
+  std::string signing_key_path = {};  // engine/provenance/signing_key.h; empty: not signed
+};
+
 struct TrainConfig {
   std::variant<ModelFromDirectory, ModelFromConfig> model;
   DataConfig data;
@@ -161,6 +169,7 @@ struct TrainConfig {
   // Where the run keeps its things; set by the worker, not needed for planning.
   std::string checkpoint_directory;  // checkpoints are checkpoint_directory/{step}
   std::string token_cache_directory;
+  ProvenanceConfig provenance = {};
 };
 
 // What a job is doing.
@@ -323,8 +332,9 @@ struct CheckpointRecord {
   double loss = 0;
   std::optional<double> evaluation_loss = {};  // of the model after the step, if it was evaluated
   std::string directory;
-  double write_seconds = 0;   // from the end of the step until it was on the device
-  double waited_seconds = 0;  // of that, what training waited for it
+  double write_seconds = 0;            // from the end of the step until it was on the device
+  double waited_seconds = 0;           // of that, what training waited for it
+  std::string provenance_sha256 = {};  // of provenance.json
 };
 
 // Where a run goes on from.
@@ -388,6 +398,7 @@ struct ExportConfig {
   // Unset: the types that the model came with, or that its job asked for.
   std::optional<ExportElement> export_element;
   int32_t threads = 0;  // 0: all cores this process may use
+  ProvenanceConfig provenance = {};
 };
 absl::Status RunExport(const ExportConfig& config, TrainObserver& observer);
 

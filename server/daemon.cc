@@ -17,6 +17,7 @@
 #include "absl/strings/str_split.h"
 #include "engine/base/status.h"
 #include "engine/base/version.h"
+#include "engine/provenance/signing_key.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
@@ -101,6 +102,7 @@ struct Daemon::Parts {
   const std::string instance_id = NewInstanceId();
   std::optional<LockFile> lock;
   std::unique_ptr<JobStore> store;
+  std::string signing_public_key;
   EventHub hub;
   std::optional<CheckpointReaders> readers;
   std::optional<JobTable> table;
@@ -150,6 +152,8 @@ struct Daemon::Parts {
 absl::Status Daemon::Parts::OpenStore() {
   PENSTOCK_ASSIGN_OR_RETURN(lock, TakeStateDirectory(directory, instance_id));
   PENSTOCK_ASSIGN_OR_RETURN(store, JobStore::Open(directory.Database()));
+  PENSTOCK_ASSIGN_OR_RETURN(const SigningKey key, SigningKey::LoadOrCreate(directory.SigningKey()));
+  signing_public_key = key.public_key();
   return absl::OkStatus();
 }
 
@@ -203,6 +207,7 @@ void Daemon::Parts::BuildServices() {
   info.set_instance_id(instance_id);
   for (const std::string& root : options.allowed_roots) info.add_allowed_roots(root);
   info.set_state_directory(directory.path());
+  info.set_signing_public_key(signing_public_key);
   context.emplace(ServiceContext{.control = control,
                                  .validation = validation,
                                  .streams = streams,

@@ -23,6 +23,7 @@ std::string InfoText(const RpcClient& client, const v1::GetServerInfoResponse& i
                                         " (", info.host_memory_limit_source(), ")"));
   facts.Add("Allowed roots", absl::StrJoin(info.allowed_roots(), ", "));
   facts.Add("State directory", info.state_directory());
+  facts.Add("Signing key", info.signing_public_key());
   facts.Add("Capabilities", absl::StrJoin(info.capabilities(), ", "));
   return absl::StrCat(facts.ToText(), "\n", DevicesTable(devices.devices()));
 }

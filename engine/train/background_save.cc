@@ -105,7 +105,7 @@ void BackgroundSave::WriterLoop() {
       block_copied_.notify_all();
     };
     Result result;
-    result.bytes = write(pool_, copied, [this](int64_t done, int64_t total) {
+    result.written = write(pool_, copied, [this](int64_t done, int64_t total) {
       {
         std::lock_guard guard(mutex_);
         done_bytes_ = done;

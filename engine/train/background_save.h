@@ -28,12 +28,12 @@ namespace penstock {
 class BackgroundSave final : public UpdateGate {
  public:
   struct Result {
-    absl::StatusOr<int64_t> bytes = int64_t{0};
+    absl::StatusOr<WrittenCheckpoint> written = WrittenCheckpoint();
     double write_seconds = 0;
   };
   // Runs on the writer's thread with a pool that is its own meanwhile.
-  using Write = std::function<absl::StatusOr<int64_t>(ThreadPool& pool, const BlockCopied& copied,
-                                                      ProgressFunction progress)>;
+  using Write = std::function<absl::StatusOr<WrittenCheckpoint>(
+      ThreadPool& pool, const BlockCopied& copied, ProgressFunction progress)>;
 
   // All threads are there from now on, so that a save in the middle of a run needs none.
   BackgroundSave(int64_t num_blocks, int threads);

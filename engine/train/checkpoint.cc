@@ -260,7 +260,9 @@ absl::Status ExportCheckpoint(const std::string& checkpoint, const std::string& 
                               ProgressFunction progress) {
   PENSTOCK_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
                             OpenCheckpoint(checkpoint, Verification::kWeights));
-  return ExportModel(CheckpointReader(*opened), opened->source(), destination, options, pool,
+  ExportOptions with_step = options;
+  with_step.step = opened->info().step;
+  return ExportModel(CheckpointReader(*opened), opened->source(), destination, with_step, pool,
                      progress);
 }
 

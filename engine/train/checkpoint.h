@@ -6,6 +6,7 @@
 //                              joined, of which there is one way to split them again
 //   m-00001.safetensors        AdamW's first moments under the same names; v-…: the second
 //   source/config.json         the model's config and side files, verbatim
+//   provenance.json, .sig      engine/provenance/provenance.h; nothing here reads them
 //
 // Written beside its destination and renamed, so a directory of that name is complete. What is
 // wrong with one is DataLoss / CHECKPOINT_CORRUPT naming the file, what was found and what was
@@ -29,6 +30,7 @@
 #include "engine/model/model_spec.h"
 #include "engine/train/export.h"
 #include "engine/train/progress.h"
+#include "engine/train/provenance_file.h"
 #include "engine/train/rooted_file.h"
 #include "engine/train/safetensors.h"
 #include "engine/train/weight_table.h"
@@ -84,6 +86,13 @@ struct CheckpointWriteOptions {
   // The order in which blocks are to change, if they are to change while the checkpoint is written.
   std::span<const BlockId> update_order = {};
   std::optional<BlockCopied> copied = {};
+  // Null: without provenance.json.
+  const ProvenanceSource* provenance = nullptr;
+};
+
+struct WrittenCheckpoint {
+  int64_t bytes = 0;                   // of all files
+  std::string provenance_sha256 = {};  // of provenance.json, if it has one
 };
 
 // How many threads a checkpoint is written by where a job has `threads`: more than that, for while
@@ -92,16 +101,18 @@ struct CheckpointWriteOptions {
 int CheckpointThreads(int threads);
 int64_t CheckpointPeakBytes(int checkpoint_threads);
 
-// Gives the bytes of all files. AlreadyExists / OUTPUT_EXISTS if the destination exists;
+// AlreadyExists / OUTPUT_EXISTS if the destination exists;
 // ResourceExhausted / DISK_INSUFFICIENT, before anything is written, if its file system lacks the
 // room. Everything is stored bit for bit,
 // finite or not; the moments only if the store has them. A block of `store` must not change until
 // it has been copied, or this returns. Each thread of the pool writes files of its own
-// (CheckpointPeakBytes). The bytes do not depend on the options.
-absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
-                                        const CheckpointInfo& info, const std::string& destination,
-                                        ThreadPool& pool, ProgressFunction progress,
-                                        const CheckpointWriteOptions& options = {});
+// (CheckpointPeakBytes). The bytes of no other file than provenance.json depend on the options.
+absl::StatusOr<WrittenCheckpoint> WriteCheckpoint(const HostStore& store,
+                                                  const ExportSource& source,
+                                                  const CheckpointInfo& info,
+                                                  const std::string& destination, ThreadPool& pool,
+                                                  ProgressFunction progress,
+                                                  const CheckpointWriteOptions& options = {});
 
 // A tensor file of a checkpoint, open.
 struct CheckpointFile {
@@ -151,7 +162,8 @@ absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, Thre
                             ProgressFunction progress);
 
 // From checkpoint to Hugging Face directory through ExportPeakBytes, without a store. Verifies the
-// hashes of the weights first.
+// hashes of the weights first. The export's provenance is `options.provenance` of the checkpoint's
+// step.
 absl::Status ExportCheckpoint(const std::string& checkpoint, const std::string& destination,
                               const ExportOptions& options, ThreadPool& pool,
                               ProgressFunction progress);

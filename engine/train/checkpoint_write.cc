@@ -218,10 +218,12 @@ int64_t CheckpointBytes(const HostStore& store) {
   return store.layout().parameter_count * values * static_cast<int64_t>(sizeof(float));
 }
 
-absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSource& source,
-                                        const CheckpointInfo& info, const std::string& destination,
-                                        ThreadPool& pool, ProgressFunction progress,
-                                        const CheckpointWriteOptions& options) {
+absl::StatusOr<WrittenCheckpoint> WriteCheckpoint(const HostStore& store,
+                                                  const ExportSource& source,
+                                                  const CheckpointInfo& info,
+                                                  const std::string& destination, ThreadPool& pool,
+                                                  ProgressFunction progress,
+                                                  const CheckpointWriteOptions& options) {
   if (info.loss && !std::isfinite(*info.loss)) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
                  absl::StrCat("the loss of a checkpoint is ", *info.loss,
@@ -233,13 +235,23 @@ absl::StatusOr<int64_t> WriteCheckpoint(const HostStore& store, const ExportSour
   CheckpointManifest manifest{.info = info, .files = {}, .source = source};
   PENSTOCK_RETURN_IF_ERROR(WriteTensors(store, staged, pool, progress, options, manifest.files));
   PENSTOCK_RETURN_IF_ERROR(WriteSource(staged, source, manifest.files));
+  std::vector<WrittenFile> files = manifest.files;
   PENSTOCK_ASSIGN_OR_RETURN(
-      const WrittenFile last,
+      files.emplace_back(),
       WriteWholeFile(staged.fd(), staged.destination(), kManifestName, ManifestText(manifest)));
+  WrittenCheckpoint written;
+  for (const WrittenFile& file : files) written.bytes += file.bytes;
+  if (options.provenance != nullptr) {
+    PENSTOCK_ASSIGN_OR_RETURN(
+        WrittenProvenance provenance,
+        WriteProvenance(staged,
+                        options.provenance->Describe(ProvenanceSubject::kCheckpoint, info.step),
+                        files, options.provenance->key()));
+    written.bytes += provenance.bytes;
+    written.provenance_sha256 = std::move(provenance.sha256);
+  }
   PENSTOCK_RETURN_IF_ERROR(staged.Commit());
-  int64_t bytes = last.bytes;
-  for (const WrittenFile& file : manifest.files) bytes += file.bytes;
-  return bytes;
+  return written;
 }
 
 }  // namespace penstock

@@ -112,10 +112,14 @@ absl::Status RefuseSource(const ExportSource& source, const std::string& destina
                {{"path", destination}});
 }
 
+// Adds what it writes to `written`.
 absl::Status WriteSmallFiles(const StagedDirectory& staged, const ExportSource& source,
-                             const std::vector<WeightFile>& files, const ExportOptions& options) {
-  const auto write = [&](const std::string& name, const std::string& content) {
-    return WriteWholeFile(staged.fd(), staged.destination(), name, content).status();
+                             const std::vector<WeightFile>& files, const ExportOptions& options,
+                             std::vector<WrittenFile>& written) {
+  const auto write = [&](const std::string& name, const std::string& content) -> absl::Status {
+    PENSTOCK_ASSIGN_OR_RETURN(written.emplace_back(),
+                              WriteWholeFile(staged.fd(), staged.destination(), name, content));
+    return absl::OkStatus();
   };
   if (source.indexed) PENSTOCK_RETURN_IF_ERROR(write(kIndexName, MakeIndex(files)));
   PENSTOCK_RETURN_IF_ERROR(write(kConfigName, ConfigFor(source, options.type)));
@@ -186,14 +190,21 @@ absl::Status ExportModel(const WeightReader& weights, const ExportSource& source
   PENSTOCK_RETURN_IF_ERROR(RefuseSource(source, destination));
   PENSTOCK_ASSIGN_OR_RETURN(StagedDirectory staged,
                             StagedDirectory::Create(destination, options.existing));
+  std::vector<WrittenFile> written;
   for (const WeightFile& file : files) {
     PENSTOCK_ASSIGN_OR_RETURN(
         SafetensorsWriter writer,
         SafetensorsWriter::Create(staged.fd(), staged.destination(), file.name, file.entries));
     PENSTOCK_RETURN_IF_ERROR(StreamEntries(file.entries, args, writer, pool, progress));
-    PENSTOCK_RETURN_IF_ERROR(writer.Finish().status());
+    PENSTOCK_ASSIGN_OR_RETURN(written.emplace_back(), writer.Finish());
   }
-  PENSTOCK_RETURN_IF_ERROR(WriteSmallFiles(staged, source, files, options));
+  PENSTOCK_RETURN_IF_ERROR(WriteSmallFiles(staged, source, files, options, written));
+  if (const ProvenanceSource* const from = options.provenance; from != nullptr) {
+    PENSTOCK_RETURN_IF_ERROR(
+        WriteProvenance(staged, from->Describe(ProvenanceSubject::kExport, options.step), written,
+                        from->key())
+            .status());
+  }
   return staged.Commit();
 }
 

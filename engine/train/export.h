@@ -14,6 +14,7 @@
 #include "engine/base/thread_pool.h"
 #include "engine/memory/host_store.h"
 #include "engine/train/import.h"
+#include "engine/train/provenance_file.h"
 #include "engine/train/safetensors_writer.h"
 #include "engine/train/staged_directory.h"
 #include "engine/train/weight_table.h"
@@ -23,6 +24,9 @@ namespace penstock {
 struct ExportOptions {
   std::optional<WeightType> type = std::nullopt;  // default: what each tensor came in
   Existing existing = Existing::kRefuse;
+  // Null: without provenance.json.
+  const ProvenanceSource* provenance = nullptr;
+  int64_t step = 0;  // that the weights are of, for provenance.json
 };
 
 // Values by Hugging Face name. Thread-safe.

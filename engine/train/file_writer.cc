@@ -97,6 +97,7 @@ absl::Status FileWriter::Reserve(int64_t bytes) {
 
 absl::Status FileWriter::Append(std::span<const std::byte> bytes) {
   hash_.Update(bytes);
+  sha256_.Update(bytes);
   file_.bytes += static_cast<int64_t>(bytes.size());
   while (!bytes.empty()) {
     const size_t count = std::min(bytes.size(), capacity_ - filled_);
@@ -136,6 +137,7 @@ absl::StatusOr<WrittenFile> FileWriter::Finish() {
   posix_fadvise(fd_.get(), 0, 0, POSIX_FADV_DONTNEED);
   if (const int error = fd_.Close(); error != 0) return Failure("close", error, 0);
   file_.xxh3 = hash_.Digest();
+  file_.sha256 = HexOf(sha256_.Finish());
   return file_;
 }
 

@@ -1,5 +1,6 @@
-// Creates a file and writes it front to back, hashing on the way. Short writes are continued,
-// a full disk is DISK_INSUFFICIENT, and nothing counts as written before Finish() returned OK.
+// Creates a file and writes it front to back, hashing on the way: of a checkpoint's threads some
+// hash while others wait for the disk. Short writes are continued, a full disk is
+// DISK_INSUFFICIENT, and nothing counts as written before Finish() returned OK.
 //
 // Bytes are gathered in a buffer. Large files go to the disk past the page cache, a full buffer at
 // a time, if the file system has that (O_DIRECT): a cache that is filled with what nobody reads
@@ -17,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/provenance/sha256.h"
 #include "engine/train/rooted_file.h"
 
 namespace penstock {
@@ -24,7 +26,8 @@ namespace penstock {
 struct WrittenFile {
   std::string name;
   int64_t bytes = 0;
-  uint64_t xxh3 = 0;  // XXH3-64 of the content
+  uint64_t xxh3 = 0;        // XXH3-64 of the content: what loading compares, as fast as memory
+  std::string sha256 = {};  // for provenance.json, which is to withstand forgers
 };
 
 // XXH3-64 of a stream.
@@ -76,6 +79,7 @@ class FileWriter {
   std::string path_;
   WrittenFile file_;
   StreamHash hash_;
+  Sha256 sha256_;
   std::unique_ptr<std::byte[], Free> buffer_;
   size_t capacity_ = 0, filled_ = 0;  // of the buffer
   bool direct_ = false;

@@ -119,10 +119,9 @@ void JobCheckpoints::SetAside(int64_t step, const absl::Status& why) {
   events_.removed(step);
 }
 
-absl::StatusOr<int64_t> JobCheckpoints::Write(const HostStore& store, const ExportSource& source,
-                                              const CheckpointInfo& info, ThreadPool& pool,
-                                              ProgressFunction progress,
-                                              const CheckpointWriteOptions& options) const {
+absl::StatusOr<WrittenCheckpoint> JobCheckpoints::Write(
+    const HostStore& store, const ExportSource& source, const CheckpointInfo& info,
+    ThreadPool& pool, ProgressFunction progress, const CheckpointWriteOptions& options) const {
   PENSTOCK_RETURN_IF_ERROR(MakeDirectories(directory_));
   return WriteCheckpoint(store, source, info, PathOf(info.step), pool, progress, options);
 }

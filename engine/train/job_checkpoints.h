@@ -50,13 +50,13 @@ class JobCheckpoints {
   bool Has(int64_t step) const { return steps_.contains(step); }
   std::string PathOf(int64_t step) const;
 
-  // Writes {directory}/{info.step} and gives its bytes. After an error what was there is there
+  // Writes {directory}/{info.step}. After an error what was there is there
   // still. May run on another thread than what follows: Saved() makes it one of the job's.
   // REQUIRES: !Has(info.step).
-  absl::StatusOr<int64_t> Write(const HostStore& store, const ExportSource& source,
-                                const CheckpointInfo& info, ThreadPool& pool,
-                                ProgressFunction progress,
-                                const CheckpointWriteOptions& options) const;
+  absl::StatusOr<WrittenCheckpoint> Write(const HostStore& store, const ExportSource& source,
+                                          const CheckpointInfo& info, ThreadPool& pool,
+                                          ProgressFunction progress,
+                                          const CheckpointWriteOptions& options) const;
   void Saved(int64_t step) { steps_.insert(step); }
   // Removes what need not stay, and what was superseded. REQUIRES: one was saved by now. `best`:
   // the step whose evaluation is the lowest, if that is to stay.

@@ -92,7 +92,7 @@ Facts Identity(const TrainConfig& config, const ModelInput& model, const Dataset
   const OptimizerConfig& optimizer = config.optimizer;
   const ScheduleConfig& schedule = config.schedule;
   Facts facts = {{"config.json", ConfigText(model.source.config_json)},
-                 {"training data", DataText(train)},
+                 {kTrainingDataFact, DataText(train)},
                  {"data.packing", PackingText(config.data.packing)},
                  {"seed", absl::StrCat(config.seed)},
                  {"batch.sequence_length", absl::StrCat(config.batch.sequence_length)},

@@ -14,6 +14,9 @@
 
 namespace penstock {
 
+// The fact that says what is trained on: counts and a hash.
+inline constexpr char kTrainingDataFact[] = "training data";
+
 // The data counts by its content after tokenizing, splitting and masking, so files may move and
 // caches be built again. Reads all of it.
 RunFacts MakeRunFacts(const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan,

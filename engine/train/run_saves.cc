@@ -21,8 +21,9 @@ void RunSaves::Begin(CheckpointInfo info, double waited_seconds) {
   info_ = std::move(info);
   waited_seconds_ = waited_seconds;
   save_.Start([this](ThreadPool& pool, BlockCopied copied, ProgressFunction progress) {
-    return args_.checkpoints.Write(args_.store, args_.source, info_, pool, progress,
-                                   {.update_order = args_.update_order, .copied = copied});
+    return args_.checkpoints.Write(
+        args_.store, args_.source, info_, pool, progress,
+        {.update_order = args_.update_order, .copied = copied, .provenance = &args_.provenance});
   });
 }
 
@@ -49,7 +50,7 @@ double RunSaves::TakeWaitedSeconds() {
 }
 
 void RunSaves::Report(const BackgroundSave::Result& result) {
-  error_ = result.bytes.status();
+  error_ = result.written.status();
   if (!error_.ok()) {
     schedule_.Failed(Clock::now());
     args_.observer.OnCheckpointFailed(info_.step, error_);
@@ -59,12 +60,13 @@ void RunSaves::Report(const BackgroundSave::Result& result) {
   schedule_.Saved(Clock::now());
   args_.observer.OnCheckpointSaved(
       {.step = info_.step,
-       .bytes = *result.bytes,
+       .bytes = result.written->bytes,
        .loss = info_.loss.value_or(std::numeric_limits<double>::quiet_NaN()),
        .evaluation_loss = info_.evaluation_loss,
        .directory = args_.checkpoints.PathOf(info_.step),
        .write_seconds = result.write_seconds,
-       .waited_seconds = waited_seconds_});
+       .waited_seconds = waited_seconds_,
+       .provenance_sha256 = result.written->provenance_sha256});
   args_.checkpoints.Prune(args_.config.keep_best && info_.best ? std::optional(info_.best->step)
                                                                : std::nullopt);
 }

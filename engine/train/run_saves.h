@@ -27,6 +27,7 @@ class RunSaves {
     const ExportSource& source;
     JobCheckpoints& checkpoints;
     TrainObserver& observer;
+    const ProvenanceSource& provenance;
     int threads = 1;
     std::vector<BlockId> update_order = {};  // of the run's steps, in the store
   };

@@ -31,6 +31,7 @@
 #include "engine/train/plan_watch.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
+#include "engine/train/run_provenance.h"
 #include "engine/train/run_saves.h"
 #include "engine/train/train_with_plan.h"
 #include "engine/train/trainer.h"
@@ -85,6 +86,8 @@ class TrainRun {
  private:
   absl::Status OpenInputs() {
     PENSTOCK_ASSIGN_OR_RETURN(model_, OpenModelInput(config_));
+    PENSTOCK_ASSIGN_OR_RETURN(provenance_, RunProvenance::Create(config_.provenance));
+    provenance_->SetModel(model_);
     if (model_.directory != nullptr) {
       for (const std::string& note : model_.directory->notes()) observer_.OnLog(note);
     }
@@ -167,6 +170,7 @@ class TrainRun {
     };
     PENSTOCK_ASSIGN_OR_RETURN(data_, OpenJobData(config_, model_, *encoding,
                                                  {.threads = plan_.threads, .progress = progress}));
+    encoding_fingerprint_ = encoding->encoder().Fingerprint();
     return absl::OkStatus();
   }
 
@@ -183,6 +187,7 @@ class TrainRun {
   absl::Status FillStore() {
     observer_.OnPhase(Phase::kImport, 0);
     facts_ = MakeRunFacts(config_, model_, plan_, *data_.train);
+    provenance_->SetData(data_, facts_.identity.at(kTrainingDataFact), encoding_fingerprint_);
     PENSTOCK_RETURN_IF_ERROR(CreateStore());
     const bool may_resume = checkpoints_->any();
     {
@@ -226,6 +231,7 @@ class TrainRun {
     evaluation_loss_ = info.evaluation_loss;
     best_ = info.best;
     loss_ = info.loss.value_or(std::numeric_limits<double>::quiet_NaN());
+    provenance_->GoOnFrom(path);
     observer_.OnResumed(
         {.step = info.step, .tokens = info.tokens, .loss = info.loss, .directory = path});
     return absl::OkStatus();
@@ -234,11 +240,13 @@ class TrainRun {
   absl::Status LoadWeights() {
     ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
     if (model_.directory == nullptr) {
+      provenance_->BeginWithModel(model_);
       InitializeWeights(model_.spec, config_.seed, *store_, pool);
       return absl::OkStatus();
     }
     PENSTOCK_RETURN_IF_ERROR(
         ImportWeights(*model_.directory, *store_, pool, ByteProgress(observer_, Phase::kImport)));
+    provenance_->BeginWithModel(model_);  // only now: the disk is free
     const std::string untrained = ToText(FindUntrainedRows(model_.spec, *store_, *data_.train));
     if (!untrained.empty()) observer_.OnLog(untrained);
     return absl::OkStatus();
@@ -271,6 +279,7 @@ class TrainRun {
                                   .source = model_.source,
                                   .checkpoints = *checkpoints_,
                                   .observer = observer_,
+                                  .provenance = *provenance_,
                                   .threads = CheckpointThreads(plan_.threads),
                                   .update_order = trainer_->update_order()});
     trainer_->set_update_gate(saves_->gate());
@@ -435,9 +444,11 @@ class TrainRun {
     }
     if (!taken) checkpoints_->NoteExportBegun();
     PENSTOCK_RETURN_IF_ERROR(trainer_->SettleStore());
+    if (checkpoints_->Has(steps_done_)) provenance_->ExportOf(checkpoints_->PathOf(steps_done_));
     ThreadPool pool(plan_.threads);
     PENSTOCK_RETURN_IF_ERROR(ExportModel(
-        *store_, model_.source, config_.output_directory, ExportOptions{}, pool,
+        *store_, model_.source, config_.output_directory,
+        {.provenance = provenance_.get(), .step = steps_done_}, pool,
         [this](int64_t done, int64_t total) {
           observer_.OnPhase(Phase::kExport, static_cast<double>(done) / static_cast<double>(total));
           // Whoever goes on makes it again of the last checkpoint, if there is that.
@@ -452,8 +463,10 @@ class TrainRun {
   const PlanChange& change_plan_;
   TrainObserver& observer_;
   ModelInput model_;
+  std::unique_ptr<RunProvenance> provenance_;
   TrainingPlan plan_;
   JobData data_;
+  std::string encoding_fingerprint_;
   std::unique_ptr<HostStore> store_;
   std::unique_ptr<Trainer> trainer_;
   TrainSummary summary_;
@@ -495,6 +508,10 @@ absl::Status RunExport(const ExportConfig& config, TrainObserver& observer) {
   ThreadPool pool(config.threads > 0 ? config.threads : UsableCores());
   ExportOptions options;
   if (config.export_element) options.type = ToWeightType(*config.export_element);
+  PENSTOCK_ASSIGN_OR_RETURN(
+      const std::unique_ptr<ExportProvenance> provenance,
+      ExportProvenance::Create(config.provenance, config.checkpoint_directory));
+  options.provenance = provenance.get();
   return ExportCheckpoint(config.checkpoint_directory, config.output_directory, options, pool,
                           ByteProgress(observer, Phase::kExport));
 }

@@ -242,6 +242,7 @@ v1::Checkpoint ToProto(const CheckpointRecord& record, const std::string& job, i
   proto.set_directory(record.directory);
   proto.set_write_seconds(record.write_seconds);
   proto.set_wait_seconds(record.waited_seconds);
+  proto.set_provenance_sha256(record.provenance_sha256);
   if (record.evaluation_loss) proto.set_validation_loss(*record.evaluation_loss);
   return proto;
 }

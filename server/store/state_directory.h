@@ -1,6 +1,7 @@
 // Where everything lies in the state directory.
 //
 //   penstockd.lock  jobs.db  endpoint.json  penstock.sock  worker.sock
+//   signing.key                            Ed25519 seed, made at the first start
 //   token_cache/
 //   jobs/{id}/worker.lock  metrics.seg  checkpoints/{step}/
 //   jobs/{id}/attempts/{n}/assignment.pb  worker.log  outcome.pb
@@ -27,6 +28,7 @@ class StateDirectory {
   std::string Database() const { return path_ + "/jobs.db"; }
   std::string Endpoint() const { return path_ + "/endpoint.json"; }
   std::string WorkerSocket() const { return path_ + "/worker.sock"; }
+  std::string SigningKey() const { return path_ + "/signing.key"; }
   std::string TokenCache() const { return path_ + "/token_cache"; }
 
   // `job` is jobs/{id}, already checked.

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "google/protobuf/util/json_util.h"
 #include "server/spec/convert.h"
 #include "server/spec/job_spec.h"
 #include "server/status_proto.h"
@@ -58,12 +59,25 @@ absl::Status ReplaceFile(const std::string& path, std::string_view bytes) {
   return failed == 0 ? absl::OkStatus() : SystemError(directory, "cannot be synced");
 }
 
+// What checkpoints and exports of this attempt say of it; `spec` as the daemon has resolved it.
+ProvenanceConfig ProvenanceOf(const internal::Assignment& assignment,
+                              const google::protobuf::Message& spec) {
+  ProvenanceConfig config{.job = assignment.job(),
+                          .attempt = assignment.attempt(),
+                          .spec = {},
+                          .signing_key_path = assignment.signing_key_path()};
+  // Of a message of this build: it cannot fail.
+  (void)google::protobuf::util::MessageToJsonString(spec, &config.spec);
+  return config;
+}
+
 internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
                                      TrainObserver& observer) {
   TrainConfig config = ToTrainConfig(assignment.train());
   config.checkpoint_directory = absl::StrCat(assignment.job_directory(), "/checkpoints");
   config.token_cache_directory = assignment.token_cache_directory();
   config.start_checkpoint = assignment.start_checkpoint_directory();
+  config.provenance = ProvenanceOf(assignment, assignment.train());
   // What the daemon has reserved, not what the machine has: other jobs hold the rest.
   if (assignment.host_memory_bytes() > 0) config.host_memory_bytes = assignment.host_memory_bytes();
   if (config.device.backend == ComputeBackend::kCuda) {
@@ -85,10 +99,13 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   return outcome;
 }
 
-internal::AttemptOutcome RunExporting(const internal::ExportWork& work, TrainObserver& observer) {
+internal::AttemptOutcome RunExporting(const internal::Assignment& assignment,
+                                      TrainObserver& observer) {
+  const internal::ExportWork& work = assignment.export_();
   const ExportConfig config{.checkpoint_directory = work.checkpoint_directory(),
                             .output_directory = work.spec().directory(),
-                            .export_element = ToExportElement(work.spec().export_type())};
+                            .export_element = ToExportElement(work.spec().export_type()),
+                            .provenance = ProvenanceOf(assignment, work.spec())};
   const absl::Status status = RunExport(config, observer);
   internal::AttemptOutcome outcome;
   if (absl::IsCancelled(status)) {
@@ -143,7 +160,7 @@ std::string AttemptDirectory(const internal::Assignment& assignment) {
 internal::AttemptOutcome RunAttempt(const internal::Assignment& assignment,
                                     TrainObserver& observer) {
   return assignment.has_train() ? RunTraining(assignment, observer)
-                                : RunExporting(assignment.export_(), observer);
+                                : RunExporting(assignment, observer);
 }
 
 // Messages quote file names and file contents, which need not be UTF-8; strings of a proto must be,

@@ -288,11 +288,13 @@ class Faults:
 
 
 def final_files(client, name, pattern="*"):
-    """Name to bytes of what the job's newest checkpoint holds: weights, moments, manifest."""
+    """Name to bytes of what the job's newest checkpoint holds: weights, moments, manifest. Not its
+    provenance, which says which job and attempt made it: there, runs of equal bits differ."""
     listed = client.checkpoints.ListCheckpoints(
         checkpoint_service_pb2.ListCheckpointsRequest(parent=name)).checkpoints
     root = pathlib.Path(listed[-1].directory)
-    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob(pattern) if p.is_file()}
+    return {str(p.relative_to(root)): p.read_bytes() for p in root.rglob(pattern)
+            if p.is_file() and not p.name.startswith("provenance.")}
 
 
 def losses(client, name):

@@ -39,6 +39,7 @@ const std::vector<TargetFactory>& Targets() {
       {"json_array", MakeJsonArrayTarget},
       {"csv", MakeCsvTarget},
       {"dataset_info", MakeDatasetInfoTarget},
+      {"provenance", MakeProvenanceTarget},
       {"encoder", MakeEncoderTarget},
   };
   return *targets;

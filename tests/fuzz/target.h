@@ -48,6 +48,7 @@ std::unique_ptr<Target> MakeJsonLinesTarget(const std::string& testdata);
 std::unique_ptr<Target> MakeJsonArrayTarget(const std::string& testdata);
 std::unique_ptr<Target> MakeCsvTarget(const std::string& testdata);
 std::unique_ptr<Target> MakeDatasetInfoTarget(const std::string& testdata);
+std::unique_ptr<Target> MakeProvenanceTarget(const std::string& testdata);
 std::unique_ptr<Target> MakeEncoderTarget(const std::string& testdata);
 
 // The content of a file of the seeds. Aborts with its name if it cannot be read.

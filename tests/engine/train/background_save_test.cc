@@ -43,13 +43,14 @@ TEST(BackgroundSaveTest, WithoutASaveEveryBlockMayChange) {
 TEST(BackgroundSaveTest, ABlockMayChangeOnceItIsCopiedAndWaitsForNoOther) {
   BackgroundSave save(2, 1);
   std::promise<void> first_may_be_copied, second_may_be_copied;
-  save.Start([&](ThreadPool&, BlockCopied copied, ProgressFunction) -> absl::StatusOr<int64_t> {
-    first_may_be_copied.get_future().wait();
-    copied(BlockId{0});
-    second_may_be_copied.get_future().wait();
-    copied(BlockId{1});
-    return 7;
-  });
+  save.Start(
+      [&](ThreadPool&, BlockCopied copied, ProgressFunction) -> absl::StatusOr<WrittenCheckpoint> {
+        first_may_be_copied.get_future().wait();
+        copied(BlockId{0});
+        second_may_be_copied.get_future().wait();
+        copied(BlockId{1});
+        return WrittenCheckpoint{.bytes = 7};
+      });
   std::atomic<bool> first_changed = false, second_changed = false;
   std::thread second([&] {
     save.BeforeUpdate(BlockId{1});
@@ -68,7 +69,7 @@ TEST(BackgroundSaveTest, ABlockMayChangeOnceItIsCopiedAndWaitsForNoOther) {
   second_may_be_copied.set_value();
   second.join();
   const BackgroundSave::Result result = save.Wait([](int64_t, int64_t) {});
-  EXPECT_EQ(*result.bytes, 7);
+  EXPECT_EQ(result.written->bytes, 7);
   EXPECT_GT(result.write_seconds, 0);
   EXPECT_TRUE(save.idle());
   EXPECT_GT(save.TakeWaitedSeconds(), 0);
@@ -85,7 +86,7 @@ TEST(BackgroundSaveTest, AfterAFailureEveryBlockMayChangeAndTheNextSaveIsAsGood)
       pool.ParallelFor(5, [&](int64_t, int) { ++tasks; });
       EXPECT_EQ(tasks, 5);
       may_fail.get_future().wait();
-      return absl::StatusOr<int64_t>(absl::UnavailableError("the disk is gone"));
+      return absl::StatusOr<WrittenCheckpoint>(absl::UnavailableError("the disk is gone"));
     });
     std::thread update([&] {
       for (int32_t block = 0; block < 3; ++block) save.BeforeUpdate(BlockId{block});
@@ -94,7 +95,7 @@ TEST(BackgroundSaveTest, AfterAFailureEveryBlockMayChangeAndTheNextSaveIsAsGood)
     update.join();
     std::optional<BackgroundSave::Result> result;
     while (!(result = save.Poll())) std::this_thread::yield();
-    EXPECT_TRUE(absl::IsUnavailable(result->bytes.status()));
+    EXPECT_TRUE(absl::IsUnavailable(result->written.status()));
     EXPECT_TRUE(save.idle());
     EXPECT_FALSE(save.Poll().has_value()) << "given once";
   }
@@ -103,10 +104,11 @@ TEST(BackgroundSaveTest, AfterAFailureEveryBlockMayChangeAndTheNextSaveIsAsGood)
 TEST(BackgroundSaveTest, WhoWaitsIsToldHowFarItIs) {
   BackgroundSave save(1, 1);
   std::promise<void> half_told;
-  save.Start([&](ThreadPool&, BlockCopied, ProgressFunction progress) -> absl::StatusOr<int64_t> {
+  save.Start([&](ThreadPool&, BlockCopied,
+                 ProgressFunction progress) -> absl::StatusOr<WrittenCheckpoint> {
     EXPECT_TRUE(progress(5, 10).ok());
     half_told.get_future().wait();
-    return 10;
+    return WrittenCheckpoint{.bytes = 10};
   });
   int64_t told = 0;
   const BackgroundSave::Result result = save.Wait([&](int64_t done, int64_t total) {
@@ -115,17 +117,18 @@ TEST(BackgroundSaveTest, WhoWaitsIsToldHowFarItIs) {
     half_told.set_value();
   });
   EXPECT_EQ(told, 5);
-  EXPECT_TRUE(result.bytes.ok());
+  EXPECT_TRUE(result.written.ok());
 }
 
 TEST(BackgroundSaveTest, WhatWasBegunIsFinishedThoughNobodyAsks) {
   std::atomic<bool> finished = false;
   {
     BackgroundSave save(1, 1);
-    save.Start([&](ThreadPool&, BlockCopied copied, ProgressFunction) -> absl::StatusOr<int64_t> {
+    save.Start([&](ThreadPool&, BlockCopied copied,
+                   ProgressFunction) -> absl::StatusOr<WrittenCheckpoint> {
       copied(BlockId{0});
       finished = true;
-      return 1;
+      return WrittenCheckpoint{.bytes = 1};
     });
   }
   EXPECT_TRUE(finished);

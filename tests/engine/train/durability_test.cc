@@ -20,8 +20,11 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "engine/audit/verify.h"
 #include "engine/base/status.h"
+#include "engine/base/thread_pool.h"
 #include "engine/engine.h"
+#include "engine/provenance/signing_key.h"
 #include "engine/train/checkpoint.h"
 #include "engine/train/checkpoint_directory.h"
 #include "gmock/gmock.h"
@@ -39,7 +42,7 @@ using testing::FileCall;
 using testing::FileCallsSoFar;
 using testing::FileFault;
 using testing::FileTree;
-using testing::ReadTree;
+using testing::ReadState;
 using testing::RecordingObserver;
 using testing::SomeText;
 using testing::StartFileFaults;
@@ -82,11 +85,14 @@ class DurabilityTest : public ::testing::Test {
  protected:
   void SetUp() override {
     WriteFileOrDie(dir_.Path("data.txt"), SomeText(300));
+    const auto key = SigningKey::LoadOrCreate(dir_.Path("signing.key"));
+    ASSERT_TRUE(key.ok()) << key.status();
+    public_key_ = key->public_key();
     whole_ = Config("whole");
     ASSERT_TRUE(Train(whole_, observer_).ok());
     ASSERT_EQ(observer_.total_steps, kSteps);
     tensors_ = TensorsOf(whole_);
-    exported_ = ReadTree(whole_.output_directory);
+    exported_ = ReadState(whole_.output_directory);
   }
 
   // A checkpoint after each step, of which one is kept, and an export, in a directory of the run's
@@ -98,11 +104,15 @@ class DurabilityTest : public ::testing::Test {
     config.checkpoints = {.every_steps = 1, .keep_last = 1};
     config.output_directory = dir_.Path(name) + "/out";
     config.compute_threads = 1;
+    config.provenance = {.job = "jobs/" + name,
+                         .attempt = 1,
+                         .spec = "{}",
+                         .signing_key_path = dir_.Path("signing.key")};
     return config;
   }
 
   static std::map<std::string, std::string> TensorsOf(const TrainConfig& config) {
-    return ReadTree(CheckpointPath(config.checkpoint_directory, kSteps));
+    return ReadState(CheckpointPath(config.checkpoint_directory, kSteps));
   }
 
   // The calls of an undisturbed run.
@@ -142,6 +152,10 @@ class DurabilityTest : public ::testing::Test {
       const auto opened =
           OpenCheckpoint(CheckpointPath(config.checkpoint_directory, step), Verification::kHashes);
       EXPECT_TRUE(opened.ok()) << opened.status();
+      const auto verified = VerifyDirectory(CheckpointPath(config.checkpoint_directory, step),
+                                            {.trusted_key = public_key_, .pool = pool_});
+      ASSERT_TRUE(verified.ok()) << verified.status();
+      EXPECT_FALSE(verified->any(Verdict::kWrong));
     }
   }
 
@@ -154,7 +168,7 @@ class DurabilityTest : public ::testing::Test {
     StopFileFaults();
     EXPECT_TRUE(summary.ok()) << summary.status();
     EXPECT_TRUE(TensorsOf(config) == tensors_);
-    EXPECT_TRUE(ReadTree(config.output_directory) == exported_);
+    EXPECT_TRUE(ReadState(config.output_directory) == exported_);
     for (const auto& entry : fs::recursive_directory_iterator(directory)) {
       const std::string name = entry.path().filename().string();
       const bool left = absl::StrContains(name, ".staging-") || absl::StrContains(name, ".tmp.") ||
@@ -165,6 +179,8 @@ class DurabilityTest : public ::testing::Test {
   }
 
   TempDir dir_;
+  std::string public_key_;  // of signing.key there
+  ThreadPool pool_{1};
   TrainConfig whole_;
   RecordingObserver observer_;
   std::map<std::string, std::string> tensors_, exported_;
@@ -233,7 +249,7 @@ TEST_F(DurabilityTest, ACallThatFailsIsNamedAndLosesNothing) {
       for (const auto& [step, error] : observer.failed) EXPECT_FALSE(error.message().empty());
       ExpectListedOnesAreWhole(config);
       if (status.ok()) {
-        EXPECT_TRUE(ReadTree(config.output_directory) == exported_);
+        EXPECT_TRUE(ReadState(config.output_directory) == exported_);
       } else {
         ExpectRunGoesOn(config, directory);
       }

@@ -42,6 +42,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using testing::ReadFileOrDie;
+using testing::ReadState;
 using testing::ReadTree;
 using testing::RecordingObserver;
 using testing::SomeText;
@@ -121,7 +122,7 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
   const RecordingObserver uninterrupted = MustTrain(whole);
   const int64_t total = uninterrupted.total_steps;
   ASSERT_GE(total, 7);
-  const auto wanted = ReadTree(Checkpoint(whole, total));
+  const auto wanted = ReadState(Checkpoint(whole, total));
   for (int64_t k = 1; k < total; ++k) {
     SCOPED_TRACE(k);
     TrainConfig config = Config(absl::StrCat("run", k));
@@ -135,7 +136,7 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
     ExpectSameSteps(uninterrupted.steps, rest.steps, k);
     EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
     // Weights, moments, counters and the manifest itself.
-    EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == wanted);
+    EXPECT_TRUE(ReadState(Checkpoint(config, total)) == wanted);
   }
 }
 
@@ -166,7 +167,7 @@ TEST_F(ResumeTest, GoesOnWithTheChunksOfItsCheckpointWhateverElseIsPlanned) {
   EXPECT_THAT(rest.log, Not(HasSubstr("other rounding")));
   EXPECT_EQ(FactsOf(Checkpoint(config, total)).rounding.at("plan.head_chunk_rows"),
             absl::StrCat(kRows));
-  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+  EXPECT_TRUE(ReadState(Checkpoint(config, total)) == ReadState(Checkpoint(whole, total)));
   // A new run has chunks of its own.
   const TrainConfig fresh = Config("fresh");
   MustTrain(fresh);
@@ -192,7 +193,7 @@ void ResumeTest::ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend 
   const TrainConfig whole = config_of("whole");
   const RecordingObserver uninterrupted = MustTrain(whole);
   ASSERT_EQ(uninterrupted.steps.back().epoch, 1) << "counted from 0";
-  const auto wanted = ReadTree(Checkpoint(whole, kSteps));
+  const auto wanted = ReadState(Checkpoint(whole, kSteps));
   const std::vector<Policy> policies = DeferringAndPlacing();
   for (int64_t k = 1; k < kSteps; ++k) {
     SCOPED_TRACE(k);
@@ -213,7 +214,7 @@ void ResumeTest::ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend 
         train(policies[k / policies.size() % policies.size()], INT64_MAX);
     ExpectSameSteps(uninterrupted.steps, rest.steps, k);
     EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
-    EXPECT_TRUE(ReadTree(Checkpoint(config, kSteps)) == wanted);
+    EXPECT_TRUE(ReadState(Checkpoint(config, kSteps)) == wanted);
   }
 }
 
@@ -237,7 +238,7 @@ TEST_F(ResumeTest, UntiedModelsAndManyStopsToo) {
   config.model = whole.model;
   for (int64_t k = 1; k < total; ++k) MustTrain(config, 1);
   MustTrain(config);
-  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+  EXPECT_TRUE(ReadState(Checkpoint(config, total)) == ReadState(Checkpoint(whole, total)));
 }
 
 TEST_F(ResumeTest, FinishedRunIsNotRunAgain) {
@@ -267,7 +268,7 @@ TEST_F(ResumeTest, DamagedCheckpointIsSetAsideAndTheOneBeforeUsed) {
     EXPECT_THAT(rest.removed, ElementsAre(4));
     EXPECT_THAT(rest.log, HasSubstr(name));
     EXPECT_TRUE(fs::exists(config.checkpoint_directory + "/.unusable-4/manifest.json"));
-    EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+    EXPECT_TRUE(ReadState(Checkpoint(config, total)) == ReadState(Checkpoint(whole, total)));
   }
 }
 
@@ -280,7 +281,7 @@ TEST_F(ResumeTest, WithoutAnIntactCheckpointTheRunStartsAgain) {
   const RecordingObserver again = MustTrain(config);
   EXPECT_THAT(again.resumed, IsEmpty());
   EXPECT_EQ(again.steps.front().step, 1);
-  EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+  EXPECT_TRUE(ReadState(Checkpoint(config, total)) == ReadState(Checkpoint(whole, total)));
 }
 
 // BC-32: other data is never taken for the same.
@@ -480,7 +481,7 @@ TEST_F(ResumeTest, ACheckpointThatSomebodyDeletesIsNoObstacle) {
 
 // The files of a checkpoint but its manifest, which also tells of evaluations.
 std::map<std::string, std::string> TensorsOf(const std::string& checkpoint) {
-  auto files = ReadTree(checkpoint);
+  auto files = ReadState(checkpoint);
   files.erase("manifest.json");
   return files;
 }
@@ -594,7 +595,7 @@ TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
         ++saved;
       }
       EXPECT_TRUE(train(total + 1, rest).ok());
-      EXPECT_TRUE(ReadTree(Checkpoint(config, total)) == ReadTree(Checkpoint(whole, total)));
+      EXPECT_TRUE(ReadState(Checkpoint(config, total)) == ReadState(Checkpoint(whole, total)));
     }
     ++number;
   }

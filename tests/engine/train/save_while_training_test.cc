@@ -32,7 +32,7 @@ using testing::FileCall;
 using testing::FileFault;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::ReadTree;
+using testing::ReadState;
 using testing::RecordingObserver;
 using testing::SomeText;
 using testing::StartFileFaults;
@@ -70,7 +70,7 @@ class SaveWhileTrainingTest : public ::testing::Test {
   }
 
   static std::map<std::string, std::string> CheckpointOf(const TrainConfig& config, int64_t step) {
-    return ReadTree(CheckpointPath(config.checkpoint_directory, step));
+    return ReadState(CheckpointPath(config.checkpoint_directory, step));
   }
 
   // What a run leaves that stops after each step and waits until it is saved.

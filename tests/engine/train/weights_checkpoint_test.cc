@@ -301,14 +301,14 @@ TEST_F(CheckpointTest, FullDiskIsNamedAndLeavesNothing) {
 }
 
 TEST_F(CheckpointTest, SaysHowManyBytesItHas) {
-  const absl::StatusOr<int64_t> bytes =
+  const absl::StatusOr<WrittenCheckpoint> written =
       WriteCheckpoint(*store_, directory_->source(), info_, path(), pool_, NoProgress);
-  ASSERT_TRUE(bytes.ok());
+  ASSERT_TRUE(written.ok());
   int64_t found = 0;
   for (const auto& [name, content] : ReadTree(path())) {
     found += static_cast<int64_t>(content.size());
   }
-  EXPECT_EQ(*bytes, found);
+  EXPECT_EQ(written->bytes, found);
 }
 
 // A descriptor a file while one is open, and 1024 are usual.

@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/check.h"
+#include "engine/provenance/provenance.h"
 #include "engine/train/file_writer.h"
 #include "engine/train/rooted_file.h"
 #include "engine/train/safetensors.h"
@@ -65,6 +66,13 @@ std::map<std::string, std::string> ReadTree(const std::string& path) {
     files[std::filesystem::relative(entry.path(), path).string()] =
         ReadFileOrDie(entry.path().string());
   }
+  return files;
+}
+
+std::map<std::string, std::string> ReadState(const std::string& path) {
+  std::map<std::string, std::string> files = ReadTree(path);
+  files.erase(kProvenanceName);
+  files.erase(kSignatureName);
   return files;
 }
 

@@ -35,6 +35,9 @@ std::string ReadFileOrDie(const std::string& path);
 void WriteFileOrDie(const std::string& path, const std::string& content);
 // Names of all files beneath a directory, with their contents.
 std::map<std::string, std::string> ReadTree(const std::string& path);
+// Without provenance.json and its signature, which say who made the rest, and in which attempt:
+// runs that end with the same state differ there.
+std::map<std::string, std::string> ReadState(const std::string& path);
 
 absl::Status NoProgress(int64_t done, int64_t total);
 
