@@ -28,9 +28,6 @@ void AddCheckpoint(CLI::App& app, Context& context);
 // pin and unpin.
 void AddPin(CLI::App& app, Context& context);
 void AddExport(CLI::App& app, Context& context);
-void AddVerify(CLI::App& app, Context& context);
-void AddDiff(CLI::App& app, Context& context);
-void AddKey(CLI::App& app, Context& context);
 void AddInfo(CLI::App& app, Context& context);
 void AddCalibrate(CLI::App& app, Context& context);
 void AddReleaseDevice(CLI::App& app, Context& context);
