@@ -4,6 +4,7 @@
 #include <string>
 
 #include "CLI/CLI.hpp"
+#include "client/commands/audit_commands.h"
 #include "client/commands/commands.h"
 #include "client/exit_code.h"
 #include "engine/base/version.h"

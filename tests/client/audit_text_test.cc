@@ -45,12 +45,29 @@ TEST(VerifyTextTest, SaysLineByLineWhatIsProven) {
 
 TEST(DiffTextTest, ShowsWhatMovedMostAndWhatIsOdd) {
   WeightsDiff diff;
-  diff.tensors = {{.name = "a", .shape = {2, 3}, .elements = 6, .changed = 6, .norm_before = 2,
-                   .norm_after = 2, .change_norm = 0.5, .max_abs_change = 0.25},
-                  {.name = "b", .shape = {3}, .elements = 3, .changed = 3, .norm_before = 1,
-                   .norm_after = 2, .change_norm = 1, .max_abs_change = 1},
-                  {.name = "new", .shape = {1}, .elements = 1, .changed = 1, .norm_after = 1,
-                   .change_norm = 1, .max_abs_change = 1}};
+  diff.tensors = {{.name = "a", 
+                   .shape = {2, 3}, 
+                   .elements = 6, 
+                   .changed = 6, 
+                   .norm_before = 2,
+                   .norm_after = 2, 
+                   .change_norm = 0.5, 
+                   .max_abs_change = 0.25},
+                  {.name = "b", 
+                   .shape = {3}, 
+                   .elements = 3, 
+                   .changed = 3, 
+                   .norm_before = 1,
+                   .norm_after = 2, 
+                   .change_norm = 1, 
+                   .max_abs_change = 1},
+                  {.name = "new", 
+                   .shape = {1}, 
+                   .elements = 1, 
+                   .changed = 1, 
+                   .norm_after = 1,
+                   .change_norm = 1, 
+                   .max_abs_change = 1}};
   diff.only_after = {"c"};
   const std::string text = DiffText(diff, 2);
   EXPECT_THAT(text, AllOf(HasSubstr("only after: c\n"), HasSubstr("no anomalies\n")));

@@ -17,7 +17,8 @@ std::string Seed() {
   provenance.step = 7;
   provenance.code_version = "1";
   provenance.public_key = Sha256Of("key");
-  provenance.files = {{"manifest.json", 3, Sha256Of("m")}, {"source/config.json", 2, Sha256Of("c")}};
+  provenance.files = {{"manifest.json", 3, Sha256Of("m")}, 
+                      {"source/config.json", 2, Sha256Of("c")}};
   provenance.parent = ParentCheckpoint{"jobs/b/checkpoints/2", "/b/2", Sha256Of("p")};
   provenance.model = ModelOrigin{"/m", {{"config.json", 2, Sha256Of("c")}}};
   provenance.data = DataOrigin{"3 documents", "ff", {{"main", "training", "00"}}};
