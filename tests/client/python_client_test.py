@@ -486,6 +486,20 @@ class EndpointTest(unittest.TestCase):
         with self.assertRaises(penstock.Unreachable):
             penstock.find_endpoint(None, {"PENSTOCK_ENDPOINT_FILE": str(self.directory / "none")})
 
+    def test_tls_is_said_by_the_endpoint(self):
+        self.assertEqual(penstock.find_endpoint("https://lab:7070", {}), "https://lab:7070")
+        path = self.directory / "endpoint.json"
+        path.write_text('{"socket": "", "tcp_address": "10.0.0.1:7070", "tls": true}')
+        environment = {"PENSTOCK_ENDPOINT_FILE": str(path)}
+        self.assertEqual(penstock.find_endpoint(None, environment), "https://10.0.0.1:7070")
+
+    def test_a_token_does_not_cross_a_network_in_plain_text(self):
+        with self.assertRaises(penstock.PenstockError) as raised:
+            penstock.Client.connect("10.0.0.1:7070", token="pst_x")
+        self.assertIn("https://10.0.0.1:7070", str(raised.exception))
+        for endpoint in ("https://10.0.0.1:7070", "127.0.0.1:7070", "[::1]:7070", "localhost:7070", "/s"):
+            penstock.Client.connect(endpoint, token="pst_x").close()
+
     def test_a_broken_file_of_contexts_is_named(self):
         (self.directory / "penstock").mkdir()
         path = self.directory / "penstock/contexts.json"

@@ -47,10 +47,10 @@ class Client:
     def connect(cls, endpoint: Optional[str] = None, *, token: Optional[str] = None,
                 tls_ca: Optional[str] = None, tls_certificate: Optional[str] = None,
                 tls_key: Optional[str] = None, timeout: float = 30.0) -> "Client":
-        """Connects when first called. `endpoint` is unix:/path, /path or host:port; absent, it is found as
-        the command line finds it. `token` is PENSTOCK_TOKEN otherwise, and `tls_ca`, the PEM file of
-        who signed the daemon's certificate, PENSTOCK_TLS_CA; addresses of other machines are spoken to
-        with TLS only. `timeout` is the deadline of a call, tries included."""
+        """Connects when first called. `endpoint` is unix:/path, /path, host:port, or https://host:port for
+        TLS; absent, it is found as the command line finds it. `token` is PENSTOCK_TOKEN otherwise, and
+        `tls_ca`, the PEM file of who signed the daemon's certificate, PENSTOCK_TLS_CA, else the system's
+        authorities. `timeout` is the deadline of a call, tries included."""
         return cls(Connection(
             find_endpoint(endpoint), token=token or os.environ.get("PENSTOCK_TOKEN"),
             tls_ca=tls_ca or os.environ.get("PENSTOCK_TLS_CA"), tls_certificate=tls_certificate,

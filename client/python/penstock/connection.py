@@ -18,6 +18,7 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 2.0
 # The program and the trace of a step are the largest replies.
 MAX_REPLY_BYTES = 128 << 20
+TLS = "https://"
 OPTIONS = [
     # Calls are repeated here, where the daemon's own word on when to try again is known.
     ("grpc.enable_retries", 0),
@@ -34,17 +35,20 @@ OPTIONS = [
 
 def _bad_endpoint(source: str, found: str) -> PenstockError:
     return PenstockError(
-        f'{source}: found "{found}", expected unix:/path/to/socket, /path/to/socket or host:port',
+        f'{source}: found "{found}", expected unix:/path/to/socket, /path/to/socket, host:port or '
+        "https://host:port",
         code="INVALID_ARGUMENT", reason="REQUEST_INVALID", metadata={"found": found})
 
 
-def _target(source: str, text: str) -> str:
+def _checked(source: str, text: str) -> str:
+    """unix:/path, host:port, or https://host:port for TLS."""
     if text.startswith("/"):
         return "unix:" + text
     if text.startswith("unix:/"):
         return text
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or "/" in text or not port.isdecimal() or not 1 <= int(port) <= 65535:
+    address = text[len(TLS):] if text.startswith(TLS) else text
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or "/" in address or not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise _bad_endpoint(source, text)
     return text
 
@@ -64,7 +68,8 @@ def _from_file(path: str) -> str:
     for key in ("socket", "tcp_address"):
         value = found.get(key) if isinstance(found, dict) else None
         if isinstance(value, str) and value:
-            return _target(source, value)
+            tls = key == "tcp_address" and found.get("tls") is True
+            return _checked(source, TLS + value if tls else value)
     raise _bad_endpoint(source, text[:80])
 
 
@@ -91,18 +96,18 @@ def _current_context(environment: Mapping[str, str]) -> Optional[str]:
 
 def find_endpoint(endpoint: Optional[str] = None,
                   environment: Optional[Mapping[str, str]] = None) -> str:
-    """gRPC target of the daemon, found as the command line finds it: `endpoint`, PENSTOCK_ENDPOINT,
+    """The daemon's endpoint (unix:/path, host:port, https://host:port), found as the command line finds it: `endpoint`, PENSTOCK_ENDPOINT,
     the file that PENSTOCK_ENDPOINT_FILE names, the context in use, the default socket."""
     environment = os.environ if environment is None else environment
     if endpoint:
-        return _target("endpoint", endpoint)
+        return _checked("endpoint", endpoint)
     if environment.get("PENSTOCK_ENDPOINT"):
-        return _target("PENSTOCK_ENDPOINT", environment["PENSTOCK_ENDPOINT"])
+        return _checked("PENSTOCK_ENDPOINT", environment["PENSTOCK_ENDPOINT"])
     if environment.get("PENSTOCK_ENDPOINT_FILE"):
         return _from_file(environment["PENSTOCK_ENDPOINT_FILE"])
     context = _current_context(environment)
     if context:
-        return _target("context", context)
+        return _checked("context", context)
     if environment.get("XDG_STATE_HOME"):
         return f"unix:{environment['XDG_STATE_HOME']}/penstock/penstock.sock"
     if environment.get("HOME"):
@@ -150,20 +155,26 @@ class Patience:
 class Connection:
     """A channel, what every call carries, and one way to repeat and to fail."""
 
-    def __init__(self, target: str, *, token: Optional[str], tls_ca: Optional[str],
+    def __init__(self, endpoint: str, *, token: Optional[str], tls_ca: Optional[str],
                  tls_certificate: Optional[str], tls_key: Optional[str], timeout: float) -> None:
-        self.target = target
+        self.target = endpoint
         self.timeout = timeout
         self._metadata: Tuple[Tuple[str, str], ...] = (
             (("authorization", f"Bearer {token}"),) if token else ())
-        # What leaves this machine leaves it encrypted, and a token to nobody but who has proven to be the
-        # daemon.
-        if tls_ca or tls_certificate or not _stays_on_this_machine(target):
+        if endpoint.startswith(TLS):
             credentials = grpc.ssl_channel_credentials(_read(tls_ca), _read(tls_key),
                                                        _read(tls_certificate))
-            self.channel = grpc.secure_channel(target, credentials, options=OPTIONS)
-        else:
-            self.channel = grpc.insecure_channel(target, options=OPTIONS)
+            self.channel = grpc.secure_channel(endpoint[len(TLS):], credentials, options=OPTIONS)
+            return
+        if token and not _stays_on_this_machine(endpoint):
+            raise PenstockError(
+                f"{endpoint}: the token would cross the network in plain text: use {TLS}{endpoint}",
+                code="INVALID_ARGUMENT", reason="REQUEST_INVALID", metadata={"endpoint": endpoint})
+        if tls_certificate or tls_key:
+            raise PenstockError(f"{endpoint}: found a certificate for an endpoint without TLS, expected "
+                                f"{TLS}host:port", code="INVALID_ARGUMENT", reason="REQUEST_INVALID",
+                                metadata={"endpoint": endpoint})
+        self.channel = grpc.insecure_channel(endpoint, options=OPTIONS)
 
     def call(self, method: Callable[..., Any], request: Any, *, timeout: Optional[float] = None) -> Any:
         """A unary call. Tried up to four times if the daemon is unavailable, which is harmless: reads
