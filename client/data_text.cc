@@ -1,9 +1,6 @@
 #include "client/data_text.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -130,11 +127,6 @@ std::string DataPage(const v1::InspectDataResponse& data, const DataPageStyle& s
     absl::StrAppend(&text, ExampleText(example, style));
   }
   return text;
-}
-
-bool MayColor() {
-  const char* no_color = std::getenv("NO_COLOR");
-  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || no_color[0] == '\0');
 }
 
 }  // namespace penstock::client

@@ -14,7 +14,4 @@ struct DataPageStyle {
 
 std::string DataPage(const v1::InspectDataResponse& data, const DataPageStyle& style);
 
-// Whether text on standard output may be coloured: a terminal, and NO_COLOR is not set.
-bool MayColor();
-
 }  // namespace penstock::client

@@ -7,6 +7,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "client/contexts.h"
 #include "engine/base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -65,6 +66,11 @@ absl::StatusOr<Endpoint> FindEndpoint(const std::string& flag, const GetEnvironm
     return Parse("PENSTOCK_ENDPOINT", *value);
   }
   if (const auto path = environment("PENSTOCK_ENDPOINT_FILE")) return ReadEndpointFile(*path);
+  PENSTOCK_ASSIGN_OR_RETURN(const Contexts contexts, ReadContexts(ContextsPath(environment)));
+  if (!contexts.current.empty()) {
+    return Parse(absl::StrCat("context ", contexts.current),
+                 contexts.endpoints.at(contexts.current));
+  }
   if (const auto state = environment("XDG_STATE_HOME")) {
     return Endpoint{absl::StrCat("unix:", *state, "/penstock/penstock.sock"), "default"};
   }

@@ -1,8 +1,8 @@
 // Where the daemon is.
 //
 // In this order: --endpoint, PENSTOCK_ENDPOINT, the file that PENSTOCK_ENDPOINT_FILE names (the
-// endpoint.json that penstockd writes), the default socket $XDG_STATE_HOME/penstock/penstock.sock
-// (~/.local/state/penstock/penstock.sock).
+// endpoint.json that penstockd writes), the context in use (contexts.h), the default socket
+// $XDG_STATE_HOME/penstock/penstock.sock (~/.local/state/penstock/penstock.sock).
 #pragma once
 
 #include <functional>

@@ -14,7 +14,8 @@ namespace {
 
 constexpr char kFooter[] =
     "The daemon is found by --endpoint, PENSTOCK_ENDPOINT, the file that PENSTOCK_ENDPOINT_FILE\n"
-    "names, else at $XDG_STATE_HOME/penstock/penstock.sock (~/.local/state/penstock).\n"
+    "names, the context in use, else at $XDG_STATE_HOME/penstock/penstock.sock\n"
+    "(~/.local/state/penstock).\n"
     "stdout is data, stderr is talk.\n\n";
 
 void AddGlobalOptions(CLI::App& app, Context& context) {
@@ -60,8 +61,10 @@ int Main(int argc, char** argv) {
   AddDiff(app, context);
   AddKey(app, context);
   AddInfo(app, context);
+  AddTop(app, context);
   AddCalibrate(app, context);
   AddReleaseDevice(app, context);
+  AddContext(app, context);
   AddCompletion(app, context);
   for (CLI::App* command : app.get_subcommands(nullptr)) command->fallthrough();
   try {

@@ -1,8 +1,12 @@
 #include "client/output.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -18,11 +22,13 @@
 namespace penstock::client {
 namespace {
 
+// Whether a byte of UTF-8 goes on with the character before it.
+bool IsContinuation(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
 // Characters, not bytes: good enough for the names that fit a table.
 size_t Width(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
+  return static_cast<size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return !IsContinuation(c); }));
 }
 
 bool IsNumeric(const std::string& text) {
@@ -129,6 +135,27 @@ std::string FormatTime(const google::protobuf::Timestamp& time) {
   if (time.seconds() == 0) return "";
   return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixSeconds(time.seconds()),
                           absl::LocalTimeZone());
+}
+
+bool MayColor() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || no_color[0] == '\0');
+}
+
+std::string CutToWidth(const std::string& text, int width) {
+  int columns = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (IsContinuation(text[i])) continue;
+    if (columns == width) return text.substr(0, i);
+    ++columns;
+  }
+  return text;
+}
+
+TerminalSize SizeOfTerminal(int fd) {
+  struct winsize size {};
+  if (ioctl(fd, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return {.columns = 80, .rows = 24};
+  return {.columns = size.ws_col, .rows = size.ws_row < 2 ? 24 : size.ws_row};
 }
 
 void PrintData(absl::string_view text) {

@@ -53,6 +53,18 @@ std::string FormatCount(double count);                            // "1.2M", "34
 std::string FormatLoss(double loss);                              // "3.2142"
 std::string FormatTime(const google::protobuf::Timestamp& time);  // local; "" if unset
 
+// Whether text on standard output may be coloured: a terminal, and NO_COLOR is not set.
+bool MayColor();
+
+// Text of at most `width` columns, cut between characters; one that is no UTF-8 is cut anywhere.
+std::string CutToWidth(const std::string& text, int width);
+
+// Columns and rows of the terminal at this descriptor; 80 and 24 if it says nothing sensible.
+struct TerminalSize {
+  int columns, rows;
+};
+TerminalSize SizeOfTerminal(int fd);
+
 // Writes and flushes; a closed pipe ends the process by SIGPIPE as usual.
 void PrintData(absl::string_view text);
 void PrintTalk(absl::string_view text);

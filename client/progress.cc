@@ -1,6 +1,5 @@
 #include "client/progress.h"
 
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,12 +19,6 @@ constexpr absl::Duration kPlainInterval = absl::Seconds(10);
 constexpr int kBarWidth = 12;  // all of a line fits 80 columns
 constexpr int kPlainWidth = 200;
 constexpr char kClearLine[] = "\r\x1b[2K";
-
-int TerminalWidth() {
-  struct winsize size {};
-  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20) return 80;
-  return size.ws_col;
-}
 
 std::string Bar(double fraction) {
   const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
@@ -88,9 +81,7 @@ std::string ProgressText(const v1::Job& job, int width) {
       if (job.state() == v1::JOB_STATE_PAUSING) absl::StrAppend(&text, " (pausing)");
       if (job.state() == v1::JOB_STATE_YIELDING) absl::StrAppend(&text, " (yielding)");
   }
-  text = Printable(text);
-  if (static_cast<int>(text.size()) > width) text.resize(static_cast<size_t>(std::max(width, 0)));
-  return text;
+  return CutToWidth(Printable(text), width);
 }
 
 ProgressView::Style ProgressView::StyleFor(bool quiet) {
@@ -112,8 +103,8 @@ void ProgressView::Update(const v1::Job& job) {
   const absl::Time now = absl::Now();
   if (style_ == Style::kSilent || now - last_draw_ < interval) return;
   last_draw_ = now;
-  const std::string text =
-      ProgressText(job, style_ == Style::kLive ? TerminalWidth() - 1 : kPlainWidth);
+  const std::string text = ProgressText(
+      job, style_ == Style::kLive ? SizeOfTerminal(STDERR_FILENO).columns - 1 : kPlainWidth);
   if (text.empty()) return;
   if (style_ == Style::kPlain) {
     PrintTalk(text + "\n");

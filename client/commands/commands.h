@@ -32,9 +32,11 @@ void AddVerify(CLI::App& app, Context& context);
 void AddDiff(CLI::App& app, Context& context);
 void AddKey(CLI::App& app, Context& context);
 void AddInfo(CLI::App& app, Context& context);
+void AddTop(CLI::App& app, Context& context);
 void AddCalibrate(CLI::App& app, Context& context);
 void AddReleaseDevice(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
+void AddContext(CLI::App& app, Context& context);
 // Last: it completes the commands that are there.
 void AddCompletion(CLI::App& app, Context& context);
 

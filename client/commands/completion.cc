@@ -1,5 +1,6 @@
 #include "client/completion.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <vector>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "client/commands/commands.h"
+#include "client/contexts.h"
 #include "engine/base/status.h"
 
 namespace penstock::client {
@@ -16,9 +18,12 @@ namespace {
 constexpr absl::Duration kDeadline = absl::Milliseconds(200);
 constexpr int kMostIds = 100;
 
-std::vector<std::string> OptionsOf(const CLI::App& app) {
+enum class Which : uint8_t { kAll, kWithValue };
+
+std::vector<std::string> OptionsOf(const CLI::App& app, Which which) {
   std::vector<std::string> words;
   for (const CLI::Option* option : app.get_options()) {
+    if (which == Which::kWithValue && option->get_items_expected_max() == 0) continue;
     for (const std::string& name : option->get_lnames()) words.push_back(absl::StrCat("--", name));
     for (const std::string& name : option->get_snames()) words.push_back(absl::StrCat("-", name));
   }
@@ -31,18 +36,34 @@ CommandWords::Argument ArgumentOf(const CLI::App& command) {
       return CommandWords::Argument::kJob;
     }
     if (option->get_single_name() == "file") return CommandWords::Argument::kFile;
+    if (option->get_single_name() == "context") return CommandWords::Argument::kContext;
   }
   return CommandWords::Argument::kNothing;
 }
 
+void Append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
+
 std::vector<CommandWords> WordsOf(const CLI::App& app) {
-  const std::vector<std::string> global = OptionsOf(app);
+  const std::vector<std::string> global = OptionsOf(app, Which::kAll);
   std::vector<CommandWords> commands;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     CommandWords words{.name = command->get_name(),
-                       .options = OptionsOf(*command),
+                       .options = OptionsOf(*command, Which::kAll),
+                       .subcommands = {},
                        .argument = ArgumentOf(*command)};
-    words.options.insert(words.options.end(), global.begin(), global.end());
+    for (const CLI::App* subcommand : command->get_subcommands(nullptr)) {
+      words.subcommands.push_back(subcommand->get_name());
+      Append(words.options, OptionsOf(*subcommand, Which::kAll));
+      if (words.argument == CommandWords::Argument::kNothing) {
+        words.argument = ArgumentOf(*subcommand);
+      }
+    }
+    Append(words.options, global);
+    std::sort(words.options.begin(), words.options.end());
+    words.options.erase(std::unique(words.options.begin(), words.options.end()),
+                        words.options.end());
     commands.push_back(std::move(words));
   }
   return commands;
@@ -63,9 +84,16 @@ void PrintJobIds(const Context& context) {
   }
 }
 
+void PrintContexts() {
+  const absl::StatusOr<Contexts> contexts = ReadContexts(ContextsPath(GetProcessEnvironment));
+  if (!contexts.ok()) return;
+  for (const auto& [name, endpoint] : contexts->endpoints) PrintData(absl::StrCat(name, "\n"));
+}
+
 struct CompletionOptions {
   std::string shell;
   bool jobs = false;
+  bool contexts = false;
 };
 
 }  // namespace
@@ -77,14 +105,18 @@ void AddCompletion(CLI::App& app, Context& context) {
   command->add_option("shell", options->shell, "bash, zsh or fish")
       ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   command->add_flag("--jobs", options->jobs, "Print the ids of jobs instead; for the scripts");
+  command->add_flag("--contexts", options->contexts,
+                    "Print the names of contexts instead; for the scripts");
   command->callback([&app, &context, options] {
     if (options->jobs) {
       PrintJobIds(context);
+    } else if (options->contexts) {
+      PrintContexts();
     } else if (options->shell.empty()) {
       PrintTalk("error: which shell: bash, zsh or fish?\n");
       context.exit_code = ExitCode::kUsage;
     } else {
-      PrintData(CompletionScript(options->shell, WordsOf(app)));
+      PrintData(CompletionScript(options->shell, WordsOf(app), OptionsOf(app, Which::kWithValue)));
     }
   });
 }

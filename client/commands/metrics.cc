@@ -1,9 +1,13 @@
+#include <unistd.h>
+
+#include <algorithm>
 #include <memory>
 #include <string>
 
 #include "CLI/CLI.hpp"
 #include "client/commands/commands.h"
 #include "client/job_text.h"
+#include "client/loss_plot.h"
 
 namespace penstock::client {
 namespace {
@@ -13,7 +17,18 @@ struct MetricsOptions {
   int64_t first = 0;
   int64_t last = 0;
   int32_t max_points = 0;
+  bool plot = false;
 };
+
+constexpr int kMostPlotRows = 20;
+
+std::string Plot(const v1::ListJobMetricsResponse& response) {
+  const TerminalSize size = SizeOfTerminal(STDOUT_FILENO);
+  return LossPlot(response.points(), {.width = size.columns,
+                                      .height = std::min(size.rows - 4, kMostPlotRows),
+                                      .dots = DotsForLocale(),
+                                      .color = MayColor()});
+}
 
 ExitCode Metrics(const Context& context, const MetricsOptions& options, RpcClient& client) {
   v1::ListJobMetricsRequest request;
@@ -24,7 +39,8 @@ ExitCode Metrics(const Context& context, const MetricsOptions& options, RpcClien
   const absl::StatusOr<v1::ListJobMetricsResponse> response =
       client.Call(client.jobs(), &v1::JobService::Stub::ListJobMetrics, request);
   if (!response.ok()) return context.Fail(response.status());
-  return context.Print(*response, [&] { return MetricsTable(response->points()); });
+  return context.Print(
+      *response, [&] { return options.plot ? Plot(*response) : MetricsTable(response->points()); });
 }
 
 }  // namespace
@@ -37,6 +53,7 @@ void AddMetrics(CLI::App& app, Context& context) {
   command->add_option("--last", options->last, "Last step; 0: to the end");
   command->add_option("--max-points", options->max_points,
                       "Thin to at most this many points; 0: 1000");
+  command->add_flag("--plot", options->plot, "Draw the losses instead; with -o table only");
   OnConnected(*command, context, [&context, options](RpcClient& client) {
     return Metrics(context, *options, client);
   });

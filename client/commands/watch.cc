@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <memory>
 #include <optional>
 #include <string>
@@ -6,6 +8,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
+#include "client/commands/follow_job.h"
 #include "client/device_text.h"
 #include "client/follow.h"
 #include "client/interrupts.h"
@@ -17,6 +20,7 @@ namespace {
 struct WatchOptions {
   std::string job;
   int64_t min_metric_interval_ms = 0;
+  bool lines = false;
 };
 
 // One line an event, or nothing for those that only keep the stream going.
@@ -47,7 +51,17 @@ void PrintEvent(const Context& context, const v1::WatchJobsResponse& event) {
                                              : FormatStreamed(context.format, event));
 }
 
+// One job, for somebody who looks at it: a bar and what is left, rather than a line a step.
+bool IsForEyes(const Context& context, const WatchOptions& options) {
+  return !options.lines && !options.job.empty() && context.format == Format::kTable &&
+         isatty(STDOUT_FILENO) != 0 &&
+         ProgressView::StyleFor(context.quiet) == ProgressView::Style::kLive;
+}
+
 ExitCode Watch(const Context& context, const WatchOptions& options, RpcClient& client) {
+  if (IsForEyes(context, options)) {
+    return FollowDetachably(context, client, JobName(options.job), ProgressView::Style::kLive);
+  }
   const InterruptGuard interrupts;
   v1::WatchJobsRequest request;
   request.set_name(options.job.empty() ? "jobs/-" : JobName(options.job));
@@ -77,12 +91,14 @@ ExitCode Watch(const Context& context, const WatchOptions& options, RpcClient& c
 void AddWatch(CLI::App& app, Context& context) {
   auto options = std::make_shared<WatchOptions>();
   CLI::App* command =
-      app.add_subcommand("watch", "Print what happens to a job until it has ended, or to all jobs");
+      app.add_subcommand("watch", "Show what happens to a job until it has ended, or to all jobs");
   command->add_option("job", options->job, "Id or name of the job; absent: all jobs");
   command
       ->add_option("--metric-interval-ms", options->min_metric_interval_ms,
                    "At most one metric point in this time; 0: all")
       ->check(CLI::Range(int64_t{0}, int64_t{86'400'000}));
+  command->add_flag("--lines", options->lines,
+                    "A line for each event on a terminal too, instead of a progress bar");
   OnConnected(*command, context,
               [&context, options](RpcClient& client) { return Watch(context, *options, client); });
 }

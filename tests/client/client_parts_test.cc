@@ -255,32 +255,50 @@ TEST(RpcClientTest, NobodyThereIsUnreachable) {
   EXPECT_EQ(ExitCodeOf(status), ExitCode::kUnreachable);
 }
 
-using CompletionTest = TempDirTest;
+class CompletionTest : public TempDirTest {
+ protected:
+  // The `words` that bash offers for the last word of this line.
+  int BashOffers(const std::string& line, const std::string& words) {
+    Write("test.sh", absl::StrCat("source ", directory_, "/completion\n", "COMP_WORDS=(", line,
+                                  ") COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); _penstock\n",
+                                  "[[ ${COMPREPLY[*]} == '", words, "' ]]\n"));
+    return std::system(absl::StrCat("bash ", directory_, "/test.sh").c_str());
+  }
+
+  const std::vector<CommandWords> commands_{{.name = "submit",
+                                             .options = {"--follow", "--wait", "-q"},
+                                             .subcommands = {},
+                                             .argument = CommandWords::Argument::kFile},
+                                            {.name = "show",
+                                             .options = {"--help"},
+                                             .subcommands = {},
+                                             .argument = CommandWords::Argument::kJob},
+                                            {.name = "context",
+                                             .options = {"--help"},
+                                             .subcommands = {"add", "use"},
+                                             .argument = CommandWords::Argument::kContext}};
+  const std::vector<std::string> valued_{"--endpoint", "-o", "--output"};
+};
 
 TEST_F(CompletionTest, ScriptsHaveEveryCommandAndParse) {
-  const std::vector<CommandWords> commands{
-      {.name = "submit", .options = {"--follow", "-q"}, .argument = CommandWords::Argument::kFile},
-      {.name = "show", .options = {"--help"}, .argument = CommandWords::Argument::kJob},
-      {.name = "info", .options = {}, .argument = CommandWords::Argument::kNothing}};
   for (const std::string shell : {"bash", "zsh", "fish"}) {
-    const std::string script = CompletionScript(shell, commands);
-    EXPECT_THAT(script, AllOf(HasSubstr("submit"), HasSubstr("show"), HasSubstr("info"),
-                              HasSubstr("follow"), HasSubstr("penstock completion --jobs")));
+    const std::string script = CompletionScript(shell, commands_, valued_);
+    EXPECT_THAT(script, AllOf(HasSubstr("submit"), HasSubstr("show"), HasSubstr("follow"),
+                              HasSubstr("penstock completion --jobs"),
+                              HasSubstr("penstock completion --contexts")));
     Write(shell, script);
   }
   EXPECT_EQ(std::system(absl::StrCat("bash -n ", directory_, "/bash").c_str()), 0);
 }
 
 TEST_F(CompletionTest, BashOffersCommandsAndOptions) {
-  const std::vector<CommandWords> commands{{.name = "submit", .options = {"--follow", "--wait"}},
-                                           {.name = "show", .options = {"--help"}}};
-  Write("completion", CompletionScript("bash", commands));
-  Write("test.sh", absl::StrCat("source ", directory_, "/completion\n",
-                                "COMP_WORDS=(penstock sub) COMP_CWORD=1; _penstock\n"
-                                "[[ ${COMPREPLY[*]} == submit ]] || exit 1\n"
-                                "COMP_WORDS=(penstock -q submit --fo) COMP_CWORD=3; _penstock\n"
-                                "[[ ${COMPREPLY[*]} == --follow ]] || exit 2\n"));
-  EXPECT_EQ(std::system(absl::StrCat("bash ", directory_, "/test.sh").c_str()), 0);
+  Write("completion", CompletionScript("bash", commands_, valued_));
+  EXPECT_EQ(BashOffers("penstock sub", "submit"), 0);
+  EXPECT_EQ(BashOffers("penstock -q submit --fo", "--follow"), 0);
+  EXPECT_EQ(BashOffers("penstock --endpoint /s submit --w", "--wait"), 0)
+      << "the value of an option is no command";
+  EXPECT_EQ(BashOffers("penstock -o j", "json"), 0);
+  EXPECT_EQ(BashOffers("penstock context ''", "add use"), 0);
 }
 
 TEST(PlanMissedTest, SaysByHowMuch) {
