@@ -5,6 +5,7 @@ find_package(Threads REQUIRED)
 find_package(absl REQUIRED)
 find_package(GTest REQUIRED)
 find_package(nlohmann_json REQUIRED)
+find_package(OpenSSL 3.0 REQUIRED)
 find_package(OpenBLAS REQUIRED CONFIG)
 
 add_library(penstock_openblas INTERFACE)

@@ -16,7 +16,9 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "penstock/internal/config.pb.h"
 #include "penstock/v1/admin_service.pb.h"
+#include "server/access/quota.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_moves.h"
 #include "server/jobs/profile_store.h"
@@ -26,7 +28,11 @@ namespace penstock::server {
 struct DaemonOptions {
   std::string state_directory;
   std::string socket;  // empty: penstock.sock in the state directory
-  std::string listen;  // loopback TCP, "127.0.0.1:0"; empty: none
+  std::string listen;  // TCP, "127.0.0.1:0"; empty: none
+  bool require_token = false;
+  internal::TlsConfig tls;
+  Quotas quotas;
+  int32_t calls_per_second = 0;  // of one user; 0: any number
   std::vector<std::string> allowed_roots;
   int64_t host_memory_bytes = 0;
   std::string host_memory_limit_source;
@@ -71,6 +77,8 @@ class Daemon {
   const std::string& socket() const;
   // Empty without `listen`.
   const std::string& tcp_address() const;
+  // Whether a caller without token and certificate is let in over TCP.
+  bool lets_in_strangers() const;
   int64_t open_streams() const;
 
  private:

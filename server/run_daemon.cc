@@ -88,6 +88,10 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.state_directory = config.state_directory();
   options.socket = config.socket();
   options.listen = config.listen();
+  options.require_token = config.require_token();
+  options.tls = config.tls();
+  options.quotas.assign(config.quotas().begin(), config.quotas().end());
+  options.calls_per_second = config.calls_per_second();
   options.allowed_roots = roots;
   options.host_memory_bytes = configured ? config.host_memory_bytes() : limit.usable_bytes;
   options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
@@ -142,7 +146,7 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   if (!started.ok()) return Refuse(started.status());
   Daemon& daemon = **started;
   spdlog::info("penstockd serves on {} {}", daemon.socket(), daemon.tcp_address());
-  if (!daemon.tcp_address().empty()) {
+  if (!daemon.tcp_address().empty() && daemon.lets_in_strangers()) {
     spdlog::warn("every user of this machine can submit jobs to {}", daemon.tcp_address());
   }
   NotifyServiceManager("READY=1");
