@@ -17,20 +17,23 @@ namespace {
 absl::Status BadEndpoint(const std::string& source, const std::string& found) {
   return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
                absl::StrCat(source, ": found \"", found,
-                            "\", expected unix:/path/to/socket, /path/to/socket or host:port"),
+                            "\", expected unix:/path/to/socket, /path/to/socket, host:port or "
+                            "https://host:port"),
                {{"found", found}});
 }
 
 absl::StatusOr<Endpoint> Parse(const std::string& source, const std::string& text) {
-  if (absl::StartsWith(text, "/")) return Endpoint{absl::StrCat("unix:", text), source};
-  if (absl::StartsWith(text, "unix:/")) return Endpoint{text, source};
-  const size_t colon = text.rfind(':');
+  if (absl::StartsWith(text, "/")) return Endpoint{absl::StrCat("unix:", text), source, false};
+  if (absl::StartsWith(text, "unix:/")) return Endpoint{text, source, false};
+  const bool tls = absl::StartsWith(text, "https://");
+  const std::string address = tls ? text.substr(8) : text;
+  const size_t colon = address.rfind(':');
   int port = 0;
-  if (colon == std::string::npos || colon == 0 || absl::StrContains(text, "/") ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &port) || port < 1 || port > 65535) {
+  if (colon == std::string::npos || colon == 0 || absl::StrContains(address, "/") ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
     return BadEndpoint(source, text);
   }
-  return Endpoint{text, source};
+  return Endpoint{address, source, tls};
 }
 
 // {"socket": "/path", "tcp_address": "127.0.0.1:7070", ...}; the socket is preferred.
@@ -44,10 +47,12 @@ absl::StatusOr<Endpoint> ReadEndpointFile(const std::string& path) {
   }
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  for (const char* key : {"socket", "tcp_address"}) {
+  for (const std::string key : {"socket", "tcp_address"}) {
     if (!json.is_object() || !json.contains(key) || !json[key].is_string()) continue;
     const auto& value = json[key].get_ref<const std::string&>();
-    if (!value.empty()) return Parse(absl::StrCat("PENSTOCK_ENDPOINT_FILE ", path), value);
+    const bool tls = key == "tcp_address" && json.contains("tls") && json["tls"] == true;
+    if (value.empty()) continue;
+    return Parse(absl::StrCat("PENSTOCK_ENDPOINT_FILE ", path), (tls ? "https://" : "") + value);
   }
   return BadEndpoint(absl::StrCat("PENSTOCK_ENDPOINT_FILE ", path), text.substr(0, 80));
 }
@@ -72,11 +77,11 @@ absl::StatusOr<Endpoint> FindEndpoint(const std::string& flag, const GetEnvironm
                  contexts.endpoints.at(contexts.current));
   }
   if (const auto state = environment("XDG_STATE_HOME")) {
-    return Endpoint{absl::StrCat("unix:", *state, "/penstock/penstock.sock"), "default"};
+    return Endpoint{absl::StrCat("unix:", *state, "/penstock/penstock.sock"), "default", false};
   }
   if (const auto home = environment("HOME")) {
-    return Endpoint{absl::StrCat("unix:", *home, "/.local/state/penstock/penstock.sock"),
-                    "default"};
+    return Endpoint{absl::StrCat("unix:", *home, "/.local/state/penstock/penstock.sock"), "default",
+                    false};
   }
   return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
                "no endpoint: give --endpoint, or set PENSTOCK_ENDPOINT or HOME");

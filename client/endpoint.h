@@ -16,6 +16,7 @@ namespace penstock::client {
 struct Endpoint {
   std::string target;  // for gRPC: unix:/path or host:port
   std::string source;  // for messages: "--endpoint", "PENSTOCK_ENDPOINT", ...
+  bool tls = false;    // written as https://host:port
 };
 
 using GetEnvironment = std::function<std::optional<std::string>(const std::string&)>;

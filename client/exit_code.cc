@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/base/status.h"
+#include "server/reasons.h"
 
 namespace penstock::client {
 
@@ -24,6 +25,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       {reason::kDeviceFailed, ExitCode::kFailed},
       {reason::kQueueFull, ExitCode::kTryAgain},
       {reason::kTooManyStreams, ExitCode::kTryAgain},
+      {reason::kQuotaExceeded, ExitCode::kTryAgain},
+      {reason::kRateLimited, ExitCode::kTryAgain},
       {reason::kServerDraining, ExitCode::kTryAgain},
       {reason::kLockHeld, ExitCode::kTryAgain},
       {reason::kRequestInvalid, ExitCode::kUsage},

@@ -19,7 +19,14 @@ constexpr char kFooter[] =
     "stdout is data, stderr is talk.\n\n";
 
 void AddGlobalOptions(CLI::App& app, Context& context) {
-  app.add_option("--endpoint", context.endpoint, "unix:/path, /path or host:port");
+  app.add_option("--endpoint", context.endpoint,
+                 "unix:/path, /path, host:port or https://host:port");
+  app.add_option("--token-file", context.credentials.token_file,
+                 "File that holds a token, for your eyes only; else PENSTOCK_TOKEN");
+  app.add_option("--tls-ca", context.credentials.tls_ca,
+                 "PEM file of who has signed the daemon's certificate; else PENSTOCK_TLS_CA");
+  app.add_option("--tls-cert", context.credentials.tls_cert, "PEM file: your certificate");
+  app.add_option("--tls-key", context.credentials.tls_key, "PEM file: its key");
   app.add_option("--timeout", context.timeout_seconds, "Seconds a call may take")
       ->check(CLI::Range(0.001, 86'400.0))
       ->capture_default_str();
@@ -64,7 +71,7 @@ int Main(int argc, char** argv) {
   AddTop(app, context);
   AddCalibrate(app, context);
   AddReleaseDevice(app, context);
-  AddContext(app, context);
+  AddContext(app,AddAdmin(app, context);
   AddCompletion(app, context);
   for (CLI::App* command : app.get_subcommands(nullptr)) command->fallthrough();
   try {

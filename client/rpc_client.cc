@@ -1,6 +1,8 @@
 #include "client/rpc_client.h"
 
 #include <random>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/support/channel_arguments.h"
+#include "grpcpp/support/client_interceptor.h"
 #include "server/status_proto.h"
 
 namespace penstock::client {
@@ -43,7 +46,35 @@ constexpr char kServiceConfig[] = R"json({
 // The program and the trace of a step are the largest replies.
 constexpr int kMaxReplyBytes = 128 << 20;
 
-std::shared_ptr<grpc::Channel> Connect(const Endpoint& endpoint) {
+// Adds the token to every call of a channel, streams as well.
+class TokenSender : public grpc::experimental::Interceptor {
+ public:
+  explicit TokenSender(std::string header) : header_(std::move(header)) {}
+  void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
+    if (methods->QueryInterceptionHookPoint(
+            grpc::experimental::InterceptionHookPoints::PRE_SEND_INITIAL_METADATA)) {
+      methods->GetSendInitialMetadata()->emplace("authorization", header_);
+    }
+    methods->Proceed();
+  }
+
+ private:
+  const std::string header_;
+};
+
+class TokenSenderFactory : public grpc::experimental::ClientInterceptorFactoryInterface {
+ public:
+  explicit TokenSenderFactory(const std::string& token) : header_(absl::StrCat("Bearer ", token)) {}
+  grpc::experimental::Interceptor* CreateClientInterceptor(
+      grpc::experimental::ClientRpcInfo* /*info*/) override {
+    return new TokenSender(header_);
+  }
+
+ private:
+  const std::string header_;
+};
+
+std::shared_ptr<grpc::Channel> Connect(const Endpoint& endpoint, const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetServiceConfigJSON(kServiceConfig);
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 1);
@@ -57,15 +88,25 @@ std::shared_ptr<grpc::Channel> Connect(const Endpoint& endpoint) {
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 5000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 2000);
-  return grpc::CreateCustomChannel(endpoint.target, grpc::InsecureChannelCredentials(), arguments);
+  std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> interceptors;
+  if (!credentials.token.empty()) {
+    interceptors.push_back(std::make_unique<TokenSenderFactory>(credentials.token));
+  }
+  const auto channel_credentials =
+      endpoint.tls ? grpc::SslCredentials({.pem_root_certs = credentials.tls_ca,
+                                           .pem_private_key = credentials.tls_key,
+                                           .pem_cert_chain = credentials.tls_cert})
+                   : grpc::InsecureChannelCredentials();
+  return grpc::experimental::CreateCustomChannelWithInterceptors(
+      endpoint.target, channel_credentials, arguments, std::move(interceptors));
 }
 
 }  // namespace
 
-RpcClient::RpcClient(Endpoint endpoint, absl::Duration timeout)
+RpcClient::RpcClient(Endpoint endpoint, absl::Duration timeout, const Credentials& credentials)
     : endpoint_(std::move(endpoint)),
       timeout_(timeout),
-      channel_(Connect(endpoint_)),
+      channel_(Connect(endpoint_, credentials)),
       jobs_(v1::JobService::NewStub(channel_)),
       checkpoints_(v1::CheckpointService::NewStub(channel_)),
       admin_(v1::AdminService::NewStub(channel_)) {}
@@ -93,7 +134,8 @@ absl::Status RpcClient::ToStatus(const grpc::Status& status) const {
                  {{"endpoint", endpoint_.target},
                   {"fix",
                    "start penstockd, or name its endpoint with --endpoint or "
-                   "PENSTOCK_ENDPOINT"}});
+                   "PENSTOCK_ENDPOINT; https://host:port if it serves TLS, and its authority "
+                   "with --tls-ca"}});
   }
   if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
     return Error(

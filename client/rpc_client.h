@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "client/credentials.h"
 #include "client/endpoint.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
@@ -25,7 +26,7 @@ namespace penstock::client {
 class RpcClient {
  public:
   // Connects when first called. `timeout` is the deadline of a unary call, tries included.
-  RpcClient(Endpoint endpoint, absl::Duration timeout);
+  RpcClient(Endpoint endpoint, absl::Duration timeout, const Credentials& credentials = {});
 
   // GetJob, and so on: client.Call(client.jobs(), &v1::JobService::Stub::GetJob, request).
   template <typename Stub, typename Request, typename Response>

@@ -12,6 +12,7 @@
 #include "engine/base/status.h"
 #include "engine/base/version.h"
 #include "proto/message_file.h"
+#include "server/jobs/request_checks.h"
 
 namespace penstock::server {
 namespace {
@@ -36,6 +37,9 @@ struct Flags {
   std::optional<int64_t> host_memory_bytes, inspection_memory_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
       stream_heartbeat_seconds, priority_aging_seconds;
+  std::optional<std::string> tls_certificate, tls_key, tls_client_authorities;
+  std::optional<int32_t> calls_per_second;
+  bool require_token = false;
   bool no_calibration = false;
   std::string on_terminate = "save";
   std::string worker_binary;
@@ -49,7 +53,15 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "Everything the daemon keeps; default $XDG_STATE_HOME/penstock");
   app.add_option("--socket", flags.socket, "Unix socket; default penstock.sock in it");
   app.add_option("--listen", flags.listen,
-                 "Loopback TCP as well, 127.0.0.1:PORT. Every user of this machine can connect");
+                 "TCP as well, HOST:PORT. Other addresses than 127.0.0.1 need TLS and tokens");
+  app.add_flag("--require-token", flags.require_token,
+               "Calls need a token; those over the unix socket do not");
+  app.add_option("--tls-certificate", flags.tls_certificate, "PEM file; TLS on --listen");
+  app.add_option("--tls-key", flags.tls_key, "PEM file of its key");
+  app.add_option("--tls-client-authorities", flags.tls_client_authorities,
+                 "PEM file; clients with a certificate of these are who tls.subjects says");
+  app.add_option("--calls-per-second", flags.calls_per_second,
+                 "That one user may make, in bursts of ten times as many; 0: any; default 200");
   app.add_option(
       "--http-listen", flags.http_listen,
       "Metrics for Prometheus and the web page, 127.0.0.1:PORT. Every user of this machine "
@@ -95,7 +107,13 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
   if (flags.state_directory) config.set_state_directory(*flags.state_directory);
   if (flags.socket) config.set_socket(*flags.socket);
   if (flags.listen) config.set_listen(*flags.listen);
-  if (flags.http_listen) config.set_http_listen(*flags.http_listen);
+  if (flags.http_listen) config.set_http_listen(*flags.http_listen);(flags.require_token) config.set_require_token(true);
+  if (flags.tls_certificate) config.mutable_tls()->set_certificate(*flags.tls_certificate);
+  if (flags.tls_key) config.mutable_tls()->set_key(*flags.tls_key);
+  if (flags.tls_client_authorities) {
+    config.mutable_tls()->set_client_authorities(*flags.tls_client_authorities);
+  }
+  if (flags.calls_per_second) config.set_calls_per_second(*flags.calls_per_second);
   if (flags.log_level) config.set_log_level(*flags.log_level);
   if (!flags.allowed_roots.empty()) {
     config.clear_allowed_roots();
@@ -136,6 +154,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_drain_seconds()) config.set_drain_seconds(600);
   if (!config.has_priority_aging_seconds()) config.set_priority_aging_seconds(86'400);
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
+  if (!config.has_calls_per_second()) config.set_calls_per_second(200);
   if (!config.has_calibrate_at_start()) config.set_calibrate_at_start(true);
   if (config.log_level().empty()) config.set_log_level("info");
   return absl::OkStatus();
@@ -159,6 +178,18 @@ absl::Status CheckRanges(const internal::DaemonConfig& config) {
       in_range("priority_aging_seconds", config.priority_aging_seconds(), 0, 31'536'000));
   PENSTOCK_RETURN_IF_ERROR(
       in_range("stream_heartbeat_seconds", config.stream_heartbeat_seconds(), 1, 3600));
+  PENSTOCK_RETURN_IF_ERROR(in_range("calls_per_second", config.calls_per_second(), 0, 1'000'000));
+  for (int i = 0; i < config.quotas_size(); ++i) {
+    const internal::UserQuota& quota = config.quotas(i);
+    const std::string field = absl::StrCat("quotas[", i, "]");
+    if (quota.user() != "*" && !CheckUserName(quota.user(), field).ok()) {
+      return Invalid(field + ".user", quota.user(), "a user's name, or * for all others");
+    }
+    PENSTOCK_RETURN_IF_ERROR(
+        in_range((field + ".running_jobs").c_str(), quota.running_jobs(), 0, 100'000));
+    PENSTOCK_RETURN_IF_ERROR(
+        in_range((field + ".queued_jobs").c_str(), quota.queued_jobs(), 0, 100'000));
+  }
   for (const char* level : {"debug", "info", "warning", "error"}) {
     if (config.log_level() == level) return absl::OkStatus();
   }

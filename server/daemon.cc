@@ -16,13 +16,14 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "engine/base/version.h"
 #include "engine/provenance/signing_key.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
-#include "server/http/http_server.h"
+#include "server/http/http_server.h""server/jobs/admin_manager.h"
 #include "server/jobs/calibrator.h"
 #include "server/jobs/queue_pulse.h"
 #include "server/jobs/task_queue.h"
@@ -32,8 +33,11 @@
 #include "server/notify.h"
 #include "server/rpc/admin_service.h"
 #include "server/rpc/checkpoint_service.h"
+#include "server/rpc/door.h"
+#include "server/rpc/guarded_services.h"
 #include "server/rpc/job_service.h"
 #include "server/rpc/worker_service.h"
+#include "server/tls_files.h"
 #include "spdlog/spdlog.h"
 
 namespace penstock::server {
@@ -43,6 +47,7 @@ constexpr int kApiRevision = 2;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
 constexpr int64_t kEventsOfAJob = 20'000;
+constexpr absl::Duration kCertificateWarning = absl::Hours(14 * 24);
 constexpr size_t kQuotaBytes = size_t{512} << 20;
 // What calls in flight get to finish when the daemon stops.
 constexpr std::chrono::milliseconds kStopGrace{1000};
@@ -131,6 +136,8 @@ struct Daemon::Parts {
   std::optional<CheckpointManager> checkpoints;
   std::optional<JobAdmission> admission;
   std::optional<JobManager> manager;
+  std::optional<TokenBook> tokens;
+  std::optional<AdminManager> admin;
   std::optional<JobMoves> moves;
   std::optional<WatchStreams> watches;
   std::optional<ServiceContext> context;
@@ -142,7 +149,12 @@ struct Daemon::Parts {
   std::set<std::string> jobs_to_copy;   // without a worker, but maybe with points to copy
   std::optional<MetricsCollector> metrics;
   std::optional<HttpSite> site;
-  std::unique_ptr<HttpServer> http;
+  std::unique_ptr<HttpServer> http;v1::TransferService::CallbackService transfer_service;  // answers UNIMPLEMENTED
+  std::optional<Door> door;
+  std::optional<GuardedJobService> guarded_jobs;
+  std::optional<GuardedCheckpointService> guarded_checkpoints;
+  std::optional<GuardedAdminService> guarded_admin;
+  std::optional<GuardedTransferService> guarded_transfers;
   grpc::ResourceQuota quota{"penstockd"};
   Listener worker_listener;
   Listener listener;
@@ -151,10 +163,13 @@ struct Daemon::Parts {
   absl::Status OpenStore();
   absl::Status BuildJobs();
   void BuildServices();
+  void BuildDoor(DoorOptions::Strangers strangers);
   absl::Status Recover();
   absl::Status Serve();
   absl::Status ServeHttp();
   absl::Status WriteEndpoint() const;
+  void NoteTokenUse(const std::string& name, absl::Time time);
+  void WatchCertificate();
   void Tick();
   void FollowMetricFiles();
   // Replies and events, so that the database has a bound.
@@ -203,6 +218,7 @@ absl::Status Daemon::Parts::BuildJobs() {
                                .silence = options.worker_silence,
                                .aging_seconds = options.aging_seconds,
                                .stuck_after = options.stuck_after,
+                               .quotas = options.quotas,
                                .profile_json = [this](const v1::Device& device) {
                                  return options.profiles->Find(device).json;
                                }};
@@ -214,9 +230,12 @@ absl::Status Daemon::Parts::BuildJobs() {
                   std::move(watcher));
   checkpoints.emplace(directory, *table);
   admission.emplace(AdmissionOptions{.max_queued_jobs = options.max_queued_jobs,
-                                     .host_memory_limit_source = options.host_memory_limit_source},
+                                     .host_memory_limit_source = options.host_memory_limit_source,
+                                     .quotas = options.quotas},
                     *table, *workers);
   manager.emplace(directory, *table, *readers, *admission, *workers, *options.devices);
+  tokens.emplace([this](const std::string& name, absl::Time time) { NoteTokenUse(name, time); });
+  admin.emplace(store->access(), *tokens, *workers);
   moves.emplace(directory, *table, *readers, *admission, *checkpoints, *workers);
   watches.emplace(
       WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
@@ -238,6 +257,7 @@ void Daemon::Parts::BuildServices() {
                                  .streams = streams,
                                  .inspection = inspection,
                                  .manager = *manager,
+                                 .admin = *admin,
                                  .moves = *moves,
                                  .checkpoints = *checkpoints,
                                  .reports = *reports,
@@ -259,9 +279,42 @@ void Daemon::Parts::BuildServices() {
   worker_service.emplace(*context);
 }
 
+void Daemon::Parts::BuildDoor(DoorOptions::Strangers strangers) {
+  door.emplace(
+      DoorOptions{.strangers = strangers,
+                  .subjects = {options.tls.subjects().begin(), options.tls.subjects().end()},
+                  .calls_per_second = options.calls_per_second},
+      *tokens, store->owners());
+  guarded_jobs.emplace(*door, *job_service);
+  guarded_checkpoints.emplace(*door, *checkpoint_service);
+  guarded_admin.emplace(*door, *admin_service);
+  guarded_transfers.emplace(*door, transfer_service);
+}
+
+// The call's own thread must not wait for the disk.
+void Daemon::Parts::NoteTokenUse(const std::string& name, absl::Time time) {
+  control.Post([this, name, time] {
+    const absl::Status noted = store->access().SetLastUse(name, absl::ToUnixSeconds(time));
+    if (!noted.ok())
+      spdlog::warn("{}: cannot note its use: {}", name, std::string(noted.message()));
+  });
+}
+
+void Daemon::Parts::WatchCertificate() {
+  if (!HasTls(options.tls)) return;
+  const absl::Time now = absl::Now();
+  if (const absl::Status checked = CheckTls(options.tls, now); !checked.ok()) {
+    spdlog::error("{}", std::string(checked.message()));
+  } else if (const absl::Duration left = CertificateExpiry(options.tls) - now;
+             left < kCertificateWarning) {
+    spdlog::warn("{} expires in {} hours", options.tls.certificate(), absl::ToInt64Hours(left));
+  }
+  validation.PostAfter(std::chrono::hours(1), [this] { WatchCertificate(); });
+}
+
 absl::Status Daemon::Parts::Recover() {
   PENSTOCK_RETURN_IF_ERROR(table->Load());
-  for (const auto& [row, job] : table->active()) jobs_to_copy.insert(job->name());
+  for (const auto& [row, job] : table->active()) jobs_to_copy.insert(job->name());PENSTOCK_RETURN_IF_ERROR(admin->Load());
   workers->Recover();
   // Directories of deleted jobs whose move to the trash a crash prevented.
   std::set<std::string> known;
@@ -275,7 +328,19 @@ absl::Status Daemon::Parts::Recover() {
 }
 
 absl::Status Daemon::Parts::Serve() {
-  if (!options.listen.empty()) PENSTOCK_RETURN_IF_ERROR(CheckLoopback(options.listen));
+  std::shared_ptr<grpc::ServerCredentials> tcp_credentials;
+  if (HasTls(options.tls)) {
+    PENSTOCK_RETURN_IF_ERROR(CheckTls(options.tls, absl::Now()));
+    tcp_credentials = TlsServerCredentials(options.tls);
+  }
+  const bool names_callers = options.require_token || !options.tls.client_authorities().empty();
+  if (!options.listen.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckAddress("listen", options.listen,
+                                          tcp_credentials != nullptr && names_callers
+                                              ? Protection::kTlsAndIdentity
+                                              : Protection::kNone));
+  }
+  BuildDoor(names_callers ? DoorOptions::Strangers::kRefused : DoorOptions::Strangers::kAnonymous);
   if (options.socket.empty()) options.socket = directory.path() + "/penstock.sock";
   grpc::EnableDefaultHealthCheckService(true);
   grpc::reflection::InitProtoReflectionServerBuilderPlugin();
@@ -287,11 +352,15 @@ absl::Status Daemon::Parts::Serve() {
                                                      .quota = &quota}));
   if (!options.http_listen.empty()) PENSTOCK_RETURN_IF_ERROR(ServeHttp());
   PENSTOCK_ASSIGN_OR_RETURN(
-      listener, Listen({.socket = options.socket,
-                        .tcp_address = options.listen,
-                        .services = {&*job_service, &*checkpoint_service, &*admin_service},
-                        .quota = &quota}));
+      listener,PENSTOCK_ASSIGN_OR_RETURN(listener, Listen({.socket = options.socket,
+                                              .tcp_address = options.listen,
+                                              .tcp_credentials = tcp_credentials,
+                                              .services = {&*guarded_jobs, &*guarded_checkpoints,
+                                                           &*guarded_admin, &*guarded_transfers},
+                                              .door = &*door,
+                                              .quota = &quota}));
   listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
+  validation.Post([this] { WatchCertificate(); });
   return WriteEndpoint();
 }
 
@@ -328,7 +397,7 @@ absl::Status Daemon::Parts::WriteEndpoint() const {
   const nlohmann::json endpoint = {{"socket", options.socket},
                                    {"tcp_address", listener.tcp_address},
                                    {"host", HostName()},
-                                   {"http_address", http == nullptr ? "" : http->url()},
+                                   {"http_address", http == nullptr ? "" : http->url()},{"tls", HasTls(options.tls)},
                                    {"pid", getpid()},
                                    {"instance_id", instance_id}};
   const std::string text =
@@ -443,9 +512,9 @@ void Daemon::Stop() {
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }
 const std::string& Daemon::tcp_address() const { return parts_->listener.tcp_address; }
-std::string Daemon::http_address() const {
+std::string Daemon::http_address()bool Daemon::lets_in_strangers() const {
   return parts_->http == nullptr ? "" : parts_->http->url();
-}
+ return parts_->door->lets_in_strangers(); }
 int64_t Daemon::open_streams() const { return parts_->watches->count(); }
 
 }  // namespace penstock::server

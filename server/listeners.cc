@@ -7,16 +7,19 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "grpcpp/server_builder.h"
+#include "server/rpc/foreign_methods.h"
 
 namespace penstock::server {
 namespace {
 
+constexpr int kHandshakeMs = 10'000, kMaxHeaderBytes = 16 << 10, kMaxRequestBytes = 4 << 20;
 constexpr size_t kMaxSocketPath = sizeof(sockaddr_un::sun_path) - 1;
 
 absl::Status BadSocket(const std::string& path, const std::string& why) {
@@ -57,13 +60,18 @@ void SetLimits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 60'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 20'000);
+  // Who connects and says nothing, or too little, keeps nobody else out and does not stay.
+  builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxHeaderBytes);
+  builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
   // Two daemons on one port would share its connections.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 }
 
 }  // namespace
 
-absl::Status CheckLoopback(const std::string& address) {
+absl::Status CheckAddress(const std::string& field, const std::string& address,
+                          Protection protection) {
   const size_t colon = address.rfind(':');
   const std::string host = address.substr(0, colon == std::string::npos ? 0 : colon);
   int port = -1;
@@ -71,18 +79,20 @@ absl::Status CheckLoopback(const std::string& address) {
                        absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= 0 &&
                        port <= 65535;
   if (!port_ok || host.empty()) {
-    return Error(
-        absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
-        absl::StrCat("listen is '", address, "'; expected 127.0.0.1:PORT, port 0 picks one"),
-        {{"field", "listen"}, {"found", address}, {"expected", "127.0.0.1:PORT"}});
+    return Error(absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
+                 absl::StrCat(field, " is '", address,
+                              "'; expected HOST:PORT, such as 127.0.0.1:7070; port 0 picks one"),
+                 {{"field", field}, {"found", address}, {"expected", "HOST:PORT"}});
   }
   if (host == "127.0.0.1" || host == "[::1]" || host == "localhost") return absl::OkStatus();
+  if (protection == Protection::kTlsAndIdentity) return absl::OkStatus();
   return Error(absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
-               absl::StrCat("listen is '", address,
-                            "': an address that other machines reach needs TLS and "
-                            "authentication, which this version does not have. Listen on "
-                            "127.0.0.1 and forward the port with ssh"),
-               {{"field", "listen"}, {"found", address}, {"expected", "127.0.0.1:PORT"}});
+               absl::StrCat(field, " is '", address,
+                            "': an address that other machines reach is served with TLS and "
+                            "authentication only. Set tls.certificate, tls.key, and "
+                            "require_token or tls.client_authorities; or listen on 127.0.0.1 and "
+                            "forward the port with ssh"),
+               {{"field", field}, {"found", address}, {"expected", "127.0.0.1:PORT"}});
 }
 
 absl::Status ClearSocketPath(const std::string& path) {
@@ -110,12 +120,20 @@ absl::StatusOr<Listener> Listen(const ListenArgs& args) {
   SetLimits(builder);
   if (args.quota != nullptr) builder.SetResourceQuota(*args.quota);
   for (grpc::Service* service : args.services) builder.RegisterService(service);
+  if (args.door != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> gates;
+    gates.push_back(GateForeignMethods(*args.door));
+    builder.experimental().SetInterceptorCreators(std::move(gates));
+  }
   int unix_result = 0;
   int tcp_port = 0;
   builder.AddListeningPort(absl::StrCat("unix:", args.socket), grpc::InsecureServerCredentials(),
                            &unix_result);
   if (!args.tcp_address.empty()) {
-    builder.AddListeningPort(args.tcp_address, grpc::InsecureServerCredentials(), &tcp_port);
+    builder.AddListeningPort(
+        args.tcp_address,
+        args.tcp_credentials != nullptr ? args.tcp_credentials : grpc::InsecureServerCredentials(),
+        &tcp_port);
   }
   Listener listener;
   {

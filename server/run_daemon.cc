@@ -116,7 +116,10 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.listen = config.listen();
   options.http_listen = config.http_listen();
   options.require_token = config.require_token();
+  options.tls = config.tls();options.require_token = config.require_token();
   options.tls = config.tls();
+  options.quotas.assign(config.quotas().begin(), config.quotas().end());
+  options.calls_per_second = config.calls_per_second();
   options.allowed_roots = roots;
   options.host_memory_bytes = configured ? config.host_memory_bytes() : limit.usable_bytes;
   options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
@@ -175,7 +178,7 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   Daemon& daemon = **started;
   spdlog::info("penstockd serves on {} {} {}", daemon.socket(), daemon.tcp_address(),
                daemon.http_address());
-  if (!daemon.tcp_address().empty()) {
+  if (!daemon.tcp_address().empty() && daemon.lets_in_strangers()) {
     spdlog::warn("every user of this machine can submit jobs to {}", daemon.tcp_address());
   }
   NotifyServiceManager("READY=1");

@@ -35,6 +35,8 @@ void AddInfo(CLI::App& app, Context& context);
 void AddTop(CLI::App& app, Context& context);
 void AddCalibrate(CLI::App& app, Context& context);
 void AddReleaseDevice(CLI::App& app, Context& context);
+// Tokens, the audit log, drain and undrain.
+void AddAdmin(CLI::App& app, Context& context);
 void AddRun(CLI::App& app, Context& context);
 void AddContext(CLI::App& app, Context& context);
 // Last: it completes the commands that are there.

@@ -73,7 +73,10 @@ std::vector<CommandWords> WordsOf(const CLI::App& app) {
 void PrintJobIds(const Context& context) {
   const absl::StatusOr<Endpoint> endpoint = FindEndpoint(context.endpoint, GetProcessEnvironment);
   if (!endpoint.ok()) return;
-  RpcClient client(*endpoint, kDeadline);
+  const absl::StatusOr<Credentials> known =
+      FindCredentials(context.credentials, *endpoint, GetProcessEnvironment);
+  if (!known.ok()) return;
+  RpcClient client(*endpoint, kDeadline, *known);
   v1::ListJobsRequest request;
   request.set_page_size(kMostIds);
   const absl::StatusOr<v1::ListJobsResponse> jobs =

@@ -10,7 +10,9 @@ namespace penstock::client {
 
 absl::StatusOr<std::unique_ptr<RpcClient>> Context::Connect() const {
   PENSTOCK_ASSIGN_OR_RETURN(Endpoint found, FindEndpoint(endpoint, GetProcessEnvironment));
-  return std::make_unique<RpcClient>(std::move(found), absl::Seconds(timeout_seconds));
+  PENSTOCK_ASSIGN_OR_RETURN(const Credentials known,
+                            FindCredentials(credentials, found, GetProcessEnvironment));
+  return std::make_unique<RpcClient>(std::move(found), absl::Seconds(timeout_seconds), known);
 }
 
 ExitCode Context::Fail(const absl::Status& status) const {

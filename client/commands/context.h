@@ -20,6 +20,7 @@ namespace penstock::client {
 
 struct Context {
   std::string endpoint;  // --endpoint, empty if not given
+  CredentialOptions credentials;
   double timeout_seconds = 30;
   Format format = Format::kTable;
   bool quiet = false;

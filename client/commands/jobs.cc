@@ -16,6 +16,7 @@ constexpr int kPageSize = 500;
 
 struct JobsOptions {
   std::vector<std::string> states;
+  std::string owner;
   int64_t limit = 100;
 };
 
@@ -26,6 +27,7 @@ ExitCode Jobs(const Context& context, const JobsOptions& options, RpcClient& cli
     v1::JobState_Parse(absl::StrCat("JOB_STATE_", absl::AsciiStrToUpper(state)), &value);
     request.add_states(value);
   }
+  request.set_owner(options.owner);
   v1::ListJobsResponse all;
   while (all.jobs_size() < options.limit) {
     request.set_page_size(
@@ -49,6 +51,7 @@ void AddJobs(CLI::App& app, Context& context) {
       ->allow_extra_args(false)
       ->check(CLI::IsMember(
           {"queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"}));
+  command->add_option("--owner", options->owner, "Only jobs of this user");
   command->add_option("--limit", options->limit, "Most jobs to list")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
       ->capture_default_str();

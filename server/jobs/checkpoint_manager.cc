@@ -98,9 +98,9 @@ absl::StatusOr<v1::SaveCheckpointResponse> CheckpointManager::Save(
   response.set_step(std::max(job.progress().step(), active->worker->last_step));
   PENSTOCK_ASSIGN_OR_RETURN(const uint64_t last_event, table_.store().LastEvent());
   response.mutable_cursor()->set_event(last_event);
-  if (const auto record = MakeRecord(request, response)) {
-    PENSTOCK_RETURN_IF_ERROR(table_.store().InsertRequest(*record));
-  }
+  const auto record = MakeRecord(request, response);
+  PENSTOCK_RETURN_IF_ERROR(record ? table_.store().InsertRequest(*record)
+                                  : table_.store().access().EnterCall());
   active->worker->save_request = NewSaveRequest();
   return response;
 }
@@ -113,6 +113,7 @@ absl::StatusOr<v1::PinCheckpointResponse> CheckpointManager::Pin(
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(request.name(), "name"));
   PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
   const std::string directory = directory_.Checkpoints(name.job);
+  PENSTOCK_RETURN_IF_ERROR(table_.store().access().EnterCall());
   PENSTOCK_RETURN_IF_ERROR(request.pinned() ? HoldCheckpoint(directory, name.step, kPinHolder)
                                             : ReleaseCheckpoint(directory, name.step, kPinHolder));
   v1::PinCheckpointResponse response;
@@ -155,6 +156,7 @@ absl::StatusOr<v1::DeleteCheckpointResponse> CheckpointManager::Delete(
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
                             table_.store().GetCheckpoint(name.job, name.step));
   PENSTOCK_RETURN_IF_ERROR(CheckDeletable(name));
+  PENSTOCK_RETURN_IF_ERROR(table_.store().access().EnterCall());
   const std::string directory = directory_.Checkpoints(name.job);
   PENSTOCK_ASSIGN_OR_RETURN(const std::optional<std::string> out,
                             TakeOutCheckpoint(directory, name.step, Leaving::kRemoved));

@@ -1,11 +1,13 @@
 #include "server/jobs/job_admission.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "server/jobs/request_checks.h"
+#include "server/reasons.h"
 #include "server/store/job_state.h"
 
 namespace penstock::server {
@@ -14,14 +16,34 @@ JobAdmission::JobAdmission(AdmissionOptions options, JobTable& table, const Work
     : options_(std::move(options)), table_(table), workers_(workers) {}
 
 absl::Status JobAdmission::CheckOpen() const {
-  if (workers_.admission() == Admission::kOpen) return absl::OkStatus();
+  if (workers_.admission() != Admission::kDraining) return absl::OkStatus();
   return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,
                "the daemon is shutting down and takes no new jobs; try again when it is back",
                {{"retry_seconds", "5"}});
 }
 
-absl::Status JobAdmission::CheckRoom() const {
+absl::Status JobAdmission::CheckQuota(const std::string& owner) const {
+  const int64_t limit = QuotaOf(options_.quotas, owner).queued_jobs();
+  if (limit == 0) return absl::OkStatus();
+  const auto& active = table_.active();
+  const int64_t waiting = std::count_if(active.begin(), active.end(), [&](const auto& entry) {
+    const ActiveJob& job = *entry.second;
+    return job.stored.job.owner() == owner && !HasWorker(job.state());
+  });
+  if (waiting < limit) return absl::OkStatus();
+  return Error(absl::StatusCode::kResourceExhausted, reason::kQuotaExceeded,
+               absl::StrCat(waiting, " jobs of ", owner, " wait, and the quota is ", limit,
+                            " (queued_jobs); wait for one to start, cancel one, or ask an admin "
+                            "for a larger quota"),
+               {{"user", owner},
+                {"queued", absl::StrCat(waiting)},
+                {"limit", absl::StrCat(limit)},
+                {"retry_seconds", "30"}});
+}
+
+absl::Status JobAdmission::CheckRoom(const std::string& owner) const {
   PENSTOCK_RETURN_IF_ERROR(CheckOpen());
+  PENSTOCK_RETURN_IF_ERROR(CheckQuota(owner));
   const int64_t waiting =
       table_.CountInState(v1::JOB_STATE_QUEUED) + table_.CountInState(v1::JOB_STATE_PAUSED);
   if (waiting < options_.max_queued_jobs) return absl::OkStatus();

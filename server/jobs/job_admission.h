@@ -6,6 +6,7 @@
 
 #include "absl/status/status.h"
 #include "penstock/v1/job.pb.h"
+#include "server/access/quota.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/worker_manager.h"
 
@@ -14,6 +15,7 @@ namespace penstock::server {
 struct AdmissionOptions {
   int64_t max_queued_jobs = 1000;
   std::string host_memory_limit_source;
+  Quotas quotas;
 };
 
 class JobAdmission {
@@ -22,8 +24,9 @@ class JobAdmission {
 
   // Unavailable / SERVER_DRAINING.
   absl::Status CheckOpen() const;
-  // That, and ResourceExhausted / QUEUE_FULL. Jobs that are paused count: they will be back.
-  absl::Status CheckRoom() const;
+  // That, and ResourceExhausted / QUEUE_FULL, or QUOTA_EXCEEDED for a job of this owner. Jobs that
+  // are paused count: they will be back.
+  absl::Status CheckRoom(const std::string& owner) const;
   // ResourceExhausted / HOST_MEMORY_INSUFFICIENT for a plan that never fits.
   absl::Status CheckMemory(const v1::JobPlan& plan) const;
   // No unfinished job will write to the same directory: the later one would lose its work.
@@ -36,6 +39,8 @@ class JobAdmission {
   const AdmissionOptions& options() const { return options_; }
 
  private:
+  absl::Status CheckQuota(const std::string& owner) const;
+
   const AdmissionOptions options_;
   JobTable& table_;
   const WorkerManager& workers_;

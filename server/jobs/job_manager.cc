@@ -11,6 +11,7 @@
 #include "engine/base/units.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/access/call.h"
 #include "server/jobs/page_token.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/request_replay.h"
@@ -55,6 +56,7 @@ std::string JobManager::NewJobName() {
 v1::Job JobManager::NewJob(const std::string& name) {
   v1::Job job;
   job.set_name(name);
+  job.set_owner(CurrentUser());
   job.set_state(v1::JOB_STATE_QUEUED);
   *job.mutable_create_time() = TimeUtil::GetCurrentTime();
   *job.mutable_queue_time() = job.create_time();
@@ -67,7 +69,7 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
     PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CreateJobResponse>(table_.store(), request));
     if (replay) return replay;
   }
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom());
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(CurrentUser()));
   if (!request.job_id().empty() && table_.store().GetJob("jobs/" + request.job_id()).ok()) {
     return Error(
         absl::StatusCode::kAlreadyExists, reason::kJobExists,
@@ -182,7 +184,7 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
     const v1::ExportCheckpointRequest& request, const std::string& directory) {
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, ReplayExport(request));
   if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom());
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(CurrentUser()));
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint"));
   PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
@@ -214,12 +216,14 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest&
   std::sort(states.begin(), states.end());
   std::string filter = "jobs";
   for (const v1::JobState state : states) absl::StrAppend(&filter, " ", state);
+  absl::StrAppend(&filter, " of ", request.owner());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t before,
                             ParsePageToken(request.page_token(), filter, INT64_MAX));
   // One more than asked tells whether there is another page.
-  PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs,
-                            table_.store().ListJobs(before, states, size + 1, kMaxListBytes));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      std::vector<StoredJob> jobs,
+      table_.store().ListJobs(before, states, request.owner(), size + 1, kMaxListBytes));
   v1::ListJobsResponse response;
   int64_t last_row = 0;
   int64_t bytes = 0;
@@ -256,8 +260,9 @@ absl::StatusOr<WatchBatch> JobManager::ReadEvents(const std::string& name, uint6
 }
 
 void JobManager::Describe(v1::GetServerInfoResponse& info) {
-  info.set_status(workers_.admission() == Admission::kDraining ? v1::SERVER_STATUS_DRAINING
-                                                               : v1::SERVER_STATUS_SERVING);
+  info.set_status(workers_.admission() == Admission::kOpen ? v1::SERVER_STATUS_SERVING
+                                                           : v1::SERVER_STATUS_DRAINING);
+  if (workers_.admission() == Admission::kHeld) info.set_drain_message(workers_.hold_message());
   info.set_queued_jobs(table_.CountInState(v1::JOB_STATE_QUEUED));
   info.set_running_jobs(table_.CountWithWorker());
   info.set_host_memory_bytes(workers_.options().host_memory_bytes);
@@ -281,6 +286,7 @@ v1::ListDevicesResponse JobManager::ListDevices() {
 
 absl::StatusOr<v1::ReleaseDeviceResponse> JobManager::ReleaseDevice(
     const v1::ReleaseDeviceRequest& request) {
+  PENSTOCK_RETURN_IF_ERROR(table_.store().access().EnterCall());
   v1::ReleaseDeviceResponse response;
   PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_device(), devices_.Release(request.id()));
   response.mutable_device()->set_job(HolderOf(request.id()));

@@ -158,7 +158,7 @@ absl::StatusOr<v1::ResumeJobResponse> JobMoves::Resume(const v1::ResumeJobReques
                          "; only a training job that is PAUSED, has FAILED or was CANCELLED can "
                          "be resumed");
   }
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom());
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(stored.job.owner()));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t step, ResumableStep(request));
   v1::ResumeJobResponse response;
   v1::Job& after = *response.mutable_job();

@@ -82,6 +82,25 @@ absl::Status CheckRequestId(const std::string& id) {
   return Invalid("request_id", id, "at most 128 printable ASCII characters, best a UUID");
 }
 
+absl::Status CheckUserName(const std::string& name, const std::string& field) {
+  const auto allowed = [](char c) {
+    return absl::ascii_islower(static_cast<unsigned char>(c)) ||
+           absl::ascii_isdigit(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  };
+  if (!name.empty() && name.size() <= 63 &&
+      absl::ascii_islower(static_cast<unsigned char>(name[0])) &&
+      std::all_of(name.begin(), name.end(), allowed)) {
+    return absl::OkStatus();
+  }
+  return Invalid(field, name, "1 to 63 characters of a-z, 0-9, ., _ and -, the first a letter");
+}
+
+absl::Status CheckText(const std::string& text, const std::string& field, size_t max_bytes) {
+  if (text.size() <= max_bytes && !HasControl(text)) return absl::OkStatus();
+  return Invalid(field, text,
+                 absl::StrCat("at most ", max_bytes, " bytes without control characters"));
+}
+
 absl::Status CheckNaming(const v1::JobSpec& spec) {
   if (spec.display_name().size() > 200 || HasControl(spec.display_name())) {
     return Invalid("spec.display_name", spec.display_name(),

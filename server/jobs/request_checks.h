@@ -26,6 +26,10 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(const std::string& name,
 
 // Empty, or at most 128 printable ASCII characters.
 absl::Status CheckRequestId(const std::string& id);
+// 1-63 characters [a-z0-9._-], the first a letter.
+absl::Status CheckUserName(const std::string& name, const std::string& field);
+// At most `max_bytes`, without control characters.
+absl::Status CheckText(const std::string& text, const std::string& field, size_t max_bytes);
 // display_name and labels of a spec.
 absl::Status CheckNaming(const v1::JobSpec& spec);
 

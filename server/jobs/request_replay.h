@@ -1,4 +1,5 @@
-// The replies of mutating calls that carried a request_id, by (method, id).
+// The replies of mutating calls that carried a request_id, by (method, caller, id): nobody is given
+// another's reply.
 #pragma once
 
 #include <optional>
@@ -13,13 +14,16 @@ namespace penstock::server {
 // A hash of the request's bytes, fields in a fixed order.
 std::string RequestHash(const google::protobuf::Message& request);
 
+// What requests of this type are stored under: "penstock.v1.CancelJobRequest of alice".
+std::string RequestMethod(const google::protobuf::Message& request);
+
 // The reply stored for this request_id, if any. AlreadyExists / REQUEST_ID_REUSED if the id came
 // with other content.
 template <typename Response, typename Request>
 absl::StatusOr<std::optional<Response>> Replay(JobStore& store, const Request& request) {
   if (request.request_id().empty()) return std::nullopt;
-  absl::StatusOr<std::optional<std::string>> bytes = store.FindReply(
-      std::string(request.GetTypeName()), request.request_id(), RequestHash(request));
+  absl::StatusOr<std::optional<std::string>> bytes =
+      store.FindReply(RequestMethod(request), request.request_id(), RequestHash(request));
   if (!bytes.ok()) return bytes.status();
   if (!bytes->has_value()) return std::nullopt;
   std::optional<Response> response(std::in_place);
@@ -33,7 +37,7 @@ absl::StatusOr<std::optional<Response>> Replay(JobStore& store, const Request& r
 template <typename Request, typename Response>
 std::optional<RequestRecord> MakeRecord(const Request& request, const Response& response) {
   if (request.request_id().empty()) return std::nullopt;
-  return RequestRecord{.method = std::string(request.GetTypeName()),
+  return RequestRecord{.method = RequestMethod(request),
                        .id = request.request_id(),
                        .hash = RequestHash(request),
                        .reply = response.SerializeAsString()};

@@ -58,6 +58,7 @@ class Scheduler {
  public:
   explicit Scheduler(const ScheduleSnapshot& snapshot) : snapshot_(snapshot) {
     for (const RunningJob& job : snapshot.running) {
+      ++running_of_[job.owner];
       now_.Take(job.name, job.lane, job.device, job.host_bytes);
       if (job.hold == Hold::kLeaves) {
         leaving_.push_back(job.name);
@@ -87,11 +88,17 @@ class Scheduler {
   void Place(const QueuedJob& job) {
     if (snapshot_.admission == Admission::kDraining) {
       Wait(job, v1::STATE_REASON_DRAINING, "the daemon is draining; the next one starts the job");
+    } else if (snapshot_.admission == Admission::kHeld) {
+      const std::string& why = snapshot_.hold_message;
+      Wait(job, v1::STATE_REASON_DRAINING,
+           absl::StrCat("an admin has the daemon start no jobs", why.empty() ? "" : ": ", why));
     } else if (WaitsForParents(job)) {
       return;
     } else if (job.back_off_seconds > 0) {
       Wait(job, v1::STATE_REASON_BACK_OFF,
            absl::StrCat("starts again in ", job.back_off_seconds, " s at the earliest"));
+    } else if (WaitsForQuota(job)) {
+      return;
     } else if (job.lane == Lane::kExport) {
       PlaceExport(job);
     } else {
@@ -127,11 +134,23 @@ class Scheduler {
     return true;
   }
 
+  bool WaitsForQuota(const QueuedJob& job) {
+    const int64_t limit = QuotaOf(snapshot_.quotas, job.owner).running_jobs();
+    const int64_t running = running_of_[job.owner];
+    if (limit == 0 || running < limit) return false;
+    Wait(job, v1::STATE_REASON_QUOTA,
+         absl::StrCat(running, running == 1 ? " job of " : " jobs of ", job.owner,
+                      running == 1 ? " runs" : " run", ", and the quota is ", limit,
+                      " (running_jobs)"));
+    return true;
+  }
+
   bool Fits(const QueuedJob& job, const Holdings& holdings) const {
     return job.host_bytes <= snapshot_.host_memory_bytes - holdings.reserved_bytes;
   }
 
   void StartOn(const QueuedJob& job, const std::string& device) {
+    ++running_of_[job.owner];
     now_.Take(job.name, job.lane, device, job.host_bytes);
     soon_.Take(job.name, job.lane, device, job.host_bytes);
     decision_.starts.push_back({job.name, device});
@@ -279,6 +298,7 @@ class Scheduler {
   }
 
   const ScheduleSnapshot& snapshot_;
+  std::map<std::string, int64_t> running_of_;  // by owner
   Holdings now_, soon_;
   std::vector<std::string> leaving_;  // running jobs that stop
   const QueuedJob* waits_for_memory_ = nullptr;

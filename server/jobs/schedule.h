@@ -11,12 +11,17 @@
 #include <vector>
 
 #include "penstock/v1/job.pb.h"
+#include "server/access/quota.h"
 
 namespace penstock::server {
 
 // Training takes a whole device; exports take none but run one at a time.
 enum class Lane : uint8_t { kDevice, kExport };
-enum class Admission : uint8_t { kOpen, kDraining };
+enum class Admission : uint8_t {
+  kOpen,
+  kHeld,      // by an admin: jobs may wait and none starts
+  kDraining,  // the daemon is about to end
+};
 
 // What a training job asks of its device. Exports ask for none.
 struct DeviceNeed {
@@ -43,6 +48,7 @@ struct ParentJob {
 
 struct QueuedJob {
   std::string name;
+  std::string owner = {};
   Lane lane = Lane::kDevice;
   int64_t host_bytes = 0;
   DeviceNeed device = {};
@@ -60,6 +66,7 @@ enum class Hold : uint8_t {
 };
 struct RunningJob {
   std::string name;
+  std::string owner = {};
   Lane lane = Lane::kDevice;
   std::string device;  // empty for exports
   int64_t host_bytes = 0;
@@ -68,6 +75,8 @@ struct RunningJob {
 };
 struct ScheduleSnapshot {
   Admission admission = Admission::kOpen;
+  std::string hold_message = {};  // why, while kHeld
+  Quotas quotas = {};
   std::vector<ScheduleDevice> devices;
   int64_t host_memory_bytes = 0;
   int64_t aging_seconds = 0;  // 0: ranks do not rise
@@ -97,9 +106,10 @@ struct ScheduleDecision {
 };
 
 // Each job gets the smallest free device that is large enough. A job that waits for memory holds
-// back all that come after it, or small jobs could keep a large one waiting for ever. Jobs are made
-// to yield only if that makes room enough, those of the lowest rank first and of these the newest;
-// what they leave behind goes to nobody else.
+// back all that come after it, or small jobs could keep a large one waiting for ever; one that
+// waits for its owner's quota holds back nobody. Jobs are made to yield only if that makes room
+// enough, those of the lowest rank first and of these the newest; what they leave behind goes to
+// nobody else.
 ScheduleDecision Schedule(const ScheduleSnapshot& snapshot);
 
 // A job's place among others, after it has waited so long: see the head of this file.

@@ -36,6 +36,7 @@ QueuedJob Describe(const ActiveJob& active, JobTable& table, absl::Time now) {
   const v1::Job& job = active.stored.job;
   const v1::QueueSpec& queue = job.train().queue();
   QueuedJob queued{.name = job.name(),
+                   .owner = job.owner(),
                    .lane = active.lane,
                    .host_bytes = active.host_bytes(),
                    .device = active.device_need(),
@@ -63,6 +64,7 @@ RunningJob DescribeRunning(const ActiveJob& active, int64_t aging_seconds) {
   const int64_t waited =
       absl::ToInt64Seconds(ToTime(job.attempt_start_time()) - ToTime(job.queue_time()));
   return {.name = job.name(),
+          .owner = job.owner(),
           .lane = active.lane,
           .device = active.worker ? active.worker->device : "",
           .host_bytes = active.host_bytes(),
@@ -88,6 +90,8 @@ std::vector<ScheduleDevice> ScheduleDevices(const DeviceRegistry& devices) {
 ScheduleSnapshot TakeScheduleSnapshot(JobTable& table, const DeviceRegistry& devices,
                                       const SnapshotArgs& args) {
   ScheduleSnapshot snapshot{.admission = args.admission,
+                            .hold_message = args.hold_message,
+                            .quotas = args.quotas,
                             .devices = ScheduleDevices(devices),
                             .host_memory_bytes = args.host_memory_bytes,
                             .aging_seconds = args.aging_seconds,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -16,6 +17,8 @@ std::vector<ScheduleDevice> ScheduleDevices(const DeviceRegistry& devices);
 
 struct SnapshotArgs {
   Admission admission = Admission::kOpen;
+  std::string hold_message;
+  Quotas quotas;
   int64_t host_memory_bytes = 0;
   int64_t aging_seconds = 0;
   absl::Time now;

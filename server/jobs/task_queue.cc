@@ -2,7 +2,10 @@
 
 #include <pthread.h>
 
+#include <memory>
 #include <utility>
+
+#include "server/access/call.h"
 
 namespace penstock::server {
 
@@ -12,7 +15,21 @@ TaskQueue::TaskQueue(const std::string& name) : thread_([this] { Run(); }) {
 
 TaskQueue::~TaskQueue() { Stop(); }
 
+namespace {
+
+TaskQueue::Task ForCurrentCall(TaskQueue::Task task) {
+  std::shared_ptr<Call> call = CurrentCall();
+  if (call == nullptr) return task;
+  return [call = std::move(call), task = std::move(task)]() mutable {
+    const CallScope scope(std::move(call));
+    task();
+  };
+}
+
+}  // namespace
+
 void TaskQueue::Post(Task task) {
+  task = ForCurrentCall(std::move(task));
   {
     std::lock_guard lock(mutex_);
     ready_.push_back(std::move(task));

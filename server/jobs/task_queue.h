@@ -26,7 +26,8 @@ class TaskQueue {
   // Stop().
   ~TaskQueue();
 
-  // After Stop() has returned, posted tasks are dropped.
+  // After Stop() has returned, posted tasks are dropped. The task runs for the call that the
+  // posting thread works for (server/access/call.h), a delayed one for the daemon.
   void Post(Task task);
   void PostAfter(std::chrono::milliseconds delay, Task task);
 

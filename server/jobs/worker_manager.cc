@@ -107,6 +107,8 @@ void WorkerManager::Dispatch() {
   ScheduleDecision decision =
       Schedule(TakeScheduleSnapshot(table_, devices_,
                                     {.admission = admission_,
+                                     .hold_message = hold_message_,
+                                     .quotas = options_.quotas,
                                      .host_memory_bytes = options_.host_memory_bytes,
                                      .aging_seconds = options_.aging_seconds,
                                      .now = absl::Now()}));
@@ -274,6 +276,13 @@ void WorkerManager::Drain(OnDrain running) {
                         "penstockd was stopped; the job goes on when it is started again");
     }
   }
+  Dispatch();
+}
+
+void WorkerManager::SetAdminHold(AdminHold hold, const std::string& message) {
+  if (admission_ == Admission::kDraining) return;
+  admission_ = hold == AdminHold::kHold ? Admission::kHeld : Admission::kOpen;
+  hold_message_ = message;
   Dispatch();
 }
 

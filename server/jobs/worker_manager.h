@@ -38,6 +38,7 @@ struct WorkerOptions {
   int64_t aging_seconds = 0;
   // Seconds without getting on after which a worker is stuck.
   std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
+  Quotas quotas = {};
   // The profile that a job on this device is planned by, as text; null or empty: by its name.
   std::function<std::string(const v1::Device& device)> profile_json = nullptr;
 };
@@ -63,6 +64,9 @@ class WorkerManager {
   void Tick();
   // From now on nothing starts.
   void Drain(OnDrain running);
+  // An admin has nothing start, or ends that; what runs, runs on. Does not end a Drain().
+  enum class AdminHold : uint8_t { kNone, kHold };
+  void SetAdminHold(AdminHold hold, const std::string& message);
   // Nothing starts until Release(): a device is to be measured, alone. FailedPrecondition /
   // DEVICE_BUSY while a job runs or something is measured already.
   absl::Status HoldBack();
@@ -72,6 +76,7 @@ class WorkerManager {
   void OnDeviceLost(const v1::Device& device);
 
   Admission admission() const { return admission_; }
+  const std::string& hold_message() const { return hold_message_; }
   const WorkerOptions& options() const { return options_; }
   int64_t reserved_bytes() const;
 
@@ -103,6 +108,7 @@ class WorkerManager {
   AttemptEnds ends_;
   TaskQueue& control_;
   Admission admission_ = Admission::kOpen;
+  std::string hold_message_;
   bool held_back_ = false;
   // Last: its thread posts to control_ until it is gone.
   std::unique_ptr<ProcessWatcher> watcher_;

@@ -15,6 +15,9 @@ grpc::ServerUnaryReactor* AdminServiceImpl::GetServerInfo(
                                            [this] {
                                              v1::GetServerInfoResponse info = services_.server_info;
                                              services_.manager.Describe(info);
+                                             if (const auto call = CurrentCall()) {
+                                               *info.mutable_caller() = call->identity.caller;
+                                             }
                                              return info;
                                            });
 }
@@ -66,6 +69,10 @@ grpc::ServerUnaryReactor* AdminServiceImpl::CalibrateDevice(
     const absl::StatusOr<v1::Device> device = DeviceToMeasure(services_.devices, request->id());
     if (!device.ok()) return call.Finish(device.status());
     if (absl::Status begun = services_.workers.HoldBack(); !begun.ok()) return call.Finish(begun);
+    if (absl::Status entered = services_.admin.EnterCall(); !entered.ok()) {
+      services_.workers.Release();
+      return call.Finish(entered);
+    }
     services_.calibration.Post([this, call, device = *device] {
       absl::StatusOr<v1::MachineProfile> profile = services_.calibrator.Measure(device);
       services_.control.Post([this] { services_.workers.Release(); });
@@ -76,6 +83,49 @@ grpc::ServerUnaryReactor* AdminServiceImpl::CalibrateDevice(
     });
   });
   return call.reactor();
+}
+
+grpc::ServerUnaryReactor* AdminServiceImpl::DrainServer(grpc::CallbackServerContext* context,
+                                                        const v1::DrainServerRequest* request,
+                                                        v1::DrainServerResponse* response) {
+  return Answer<v1::DrainServerResponse>(
+      context, response, absl::OkStatus(), services_.control,
+      [this, request] { return services_.admin.DrainServer(*request); });
+}
+
+grpc::ServerUnaryReactor* AdminServiceImpl::CreateToken(grpc::CallbackServerContext* context,
+                                                        const v1::CreateTokenRequest* request,
+                                                        v1::CreateTokenResponse* response) {
+  return Answer<v1::CreateTokenResponse>(
+      context, response, absl::OkStatus(), services_.control,
+      [this, request] { return services_.admin.CreateToken(*request); });
+}
+
+grpc::ServerUnaryReactor* AdminServiceImpl::ListTokens(grpc::CallbackServerContext* context,
+                                                       const v1::ListTokensRequest* request,
+                                                       v1::ListTokensResponse* response) {
+  return Answer<v1::ListTokensResponse>(
+      context, response, absl::OkStatus(), services_.control,
+      [this, request] { return services_.admin.ListTokens(*request); });
+}
+
+grpc::ServerUnaryReactor* AdminServiceImpl::ListAuditEntries(
+    grpc::CallbackServerContext* context, const v1::ListAuditEntriesRequest* request,
+    v1::ListAuditEntriesResponse* response) {
+  return Answer<v1::ListAuditEntriesResponse>(
+      context, response, absl::OkStatus(), services_.control,
+      [this, request] { return services_.admin.ListAuditEntries(*request); });
+}
+
+grpc::ServerUnaryReactor* AdminServiceImpl::RevokeToken(grpc::CallbackServerContext* context,
+                                                        const v1::RevokeTokenRequest* request,
+                                                        v1::RevokeTokenResponse* response) {
+  return Answer<v1::RevokeTokenResponse>(context, response, absl::OkStatus(), services_.control,
+                                         [this, request] {
+                                           auto revoked = services_.admin.RevokeToken(*request);
+                                           services_.watches.EndWithoutRight();
+                                           return revoked;
+                                         });
 }
 
 }  // namespace penstock::server

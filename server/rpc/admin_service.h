@@ -23,6 +23,21 @@ class AdminServiceImpl : public v1::AdminService::CallbackService {
   grpc::ServerUnaryReactor* CalibrateDevice(grpc::CallbackServerContext* context,
                                             const v1::CalibrateDeviceRequest* request,
                                             v1::CalibrateDeviceResponse* response) override;
+  grpc::ServerUnaryReactor* DrainServer(grpc::CallbackServerContext* context,
+                                        const v1::DrainServerRequest* request,
+                                        v1::DrainServerResponse* response) override;
+  grpc::ServerUnaryReactor* CreateToken(grpc::CallbackServerContext* context,
+                                        const v1::CreateTokenRequest* request,
+                                        v1::CreateTokenResponse* response) override;
+  grpc::ServerUnaryReactor* ListTokens(grpc::CallbackServerContext* context,
+                                       const v1::ListTokensRequest* request,
+                                       v1::ListTokensResponse* response) override;
+  grpc::ServerUnaryReactor* RevokeToken(grpc::CallbackServerContext* context,
+                                        const v1::RevokeTokenRequest* request,
+                                        v1::RevokeTokenResponse* response) override;
+  grpc::ServerUnaryReactor* ListAuditEntries(grpc::CallbackServerContext* context,
+                                             const v1::ListAuditEntriesRequest* request,
+                                             v1::ListAuditEntriesResponse* response) override;
 
  private:
   ServiceContext& services_;

@@ -3,6 +3,7 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "server/rpc/grpc_status.h"
 
 namespace penstock::server {
@@ -13,7 +14,8 @@ constexpr double kLeastStep = 0.001;
 }  // namespace
 
 bool DataBuildReactor::Abandoned() const {
-  return abandoned_ || context_->IsCancelled() ||
+  const bool no_right = call_ != nullptr && call_->RightHasEnded(absl::Now());
+  return abandoned_ || no_right || context_->IsCancelled() ||
          context_->deadline() <= std::chrono::system_clock::now();
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -13,6 +14,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "penstock/v1/job.pb.h"
+#include "server/access/call.h"
 
 namespace penstock::server {
 
@@ -37,6 +39,7 @@ class DataBuildReactor final : public grpc::ServerWriteReactor<v1::BuildDataResp
   void FinishWithResult();
 
   grpc::CallbackServerContext* const context_;
+  const std::shared_ptr<Call> call_ = CurrentCall();
   std::atomic<bool> abandoned_ = false;
   double reported_ = -1;           // the working thread's
   v1::BuildDataResponse message_;  // belongs to gRPC in kWriting

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "penstock/v1/admin_service.pb.h"
+#include "server/jobs/admin_manager.h"
 #include "server/jobs/calibrator.h"
 #include "server/jobs/checkpoint_manager.h"
 #include "server/jobs/job_manager.h"
@@ -22,6 +23,7 @@ struct ServiceContext {
   TaskQueue& streams;     // reading metric and log files
   TaskQueue& inspection;  // reading the data of a spec
   JobManager& manager;
+  AdminManager& admin;
   JobMoves& moves;
   CheckpointManager& checkpoints;
   WorkerReports& reports;

@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "grpcpp/support/server_callback.h"
 #include "penstock/v1/job.pb.h"
+#include "server/access/call.h"
 #include "server/jobs/event_hub.h"
 #include "server/rpc/watch_source.h"
 #include "server/rpc/watch_streams.h"
@@ -35,6 +36,8 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobsResponse>,
   void End(const absl::Status& status);
   // Writes a heartbeat if the stream has been idle for so long. Queue `streams` only.
   void MaybeHeartbeat(std::chrono::milliseconds interval);
+  // Whose stream it is.
+  const Call* call() const { return call_.get(); }
 
   void OnWriteDone(bool ok) override;
   void OnCancel() override;
@@ -54,6 +57,7 @@ class WatchReactor : public grpc::ServerWriteReactor<v1::WatchJobsResponse>,
 
   WatchStreams& streams_;
   const uint64_t id_;
+  const std::shared_ptr<Call> call_ = CurrentCall();
   WatchSource source_;             // used in kPumping, or in kIdle on the queue `streams`
   v1::WatchJobsResponse message_;  // belongs to gRPC in kWriting
   EventHub::SubscriptionId subscription_ = 0;

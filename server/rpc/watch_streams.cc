@@ -5,24 +5,27 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "engine/base/status.h"
-#include "server/rpc/grpc_status.h"
+#include "server/reasons.h"
+#include "server/rpc/guard.h"
 #include "server/rpc/watch_reactor.h"
 
 namespace penstock::server {
 namespace {
 
-// A stream that is refused before it begins.
-class RefusedStream : public grpc::ServerWriteReactor<v1::WatchJobsResponse> {
- public:
-  explicit RefusedStream(const absl::Status& status) { Finish(ToGrpcStatus(status)); }
-  void OnDone() override { delete this; }
-};
+using Refused = RefusedStream<grpc::ServerWriteReactor<v1::WatchJobsResponse>>;
 
 absl::Status Draining() {
   return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,
                "the daemon is stopping; watch again from the last cursor when it is back",
                {{"retry_seconds", "2"}});
+}
+
+absl::Status RightEnded() {
+  return Error(absl::StatusCode::kUnauthenticated, reason::kTokenRevoked,
+               "the token that the stream was opened with has been revoked or has expired; ask an "
+               "admin for another (penstock admin token create)");
 }
 
 }  // namespace
@@ -40,13 +43,13 @@ WatchStreams::WatchStreams(WatchOptions options, TaskQueue& control, TaskQueue& 
 
 grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchStreams::Open(
     const v1::WatchJobsRequest& request) {
-  if (absl::Status form = CheckWatchRequest(request); !form.ok()) return new RefusedStream(form);
+  if (absl::Status form = CheckWatchRequest(request); !form.ok()) return new Refused(form);
   std::shared_ptr<WatchReactor> reactor;
   {
     std::lock_guard lock(mutex_);
-    if (draining_) return new RefusedStream(Draining());
+    if (draining_) return new Refused(Draining());
     if (static_cast<int64_t>(open_.size()) >= options_.max_streams) {
-      return new RefusedStream(
+      return new Refused(
           Error(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
                 absl::StrCat(open_.size(),
                              " streams are open, as many as may (max_streams); "
@@ -71,27 +74,35 @@ int64_t WatchStreams::count() const {
   return static_cast<int64_t>(open_.size());
 }
 
-void WatchStreams::Drain() {
+std::vector<std::shared_ptr<WatchReactor>> WatchStreams::Reactors() {
   std::vector<std::shared_ptr<WatchReactor>> reactors;
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, weak] : open_) {
+    if (auto reactor = weak.lock()) reactors.push_back(std::move(reactor));
+  }
+  return reactors;
+}
+
+void WatchStreams::EndWithoutRight() {
+  const absl::Time now = absl::Now();
+  for (const auto& reactor : Reactors()) {
+    if (reactor->call() != nullptr && reactor->call()->RightHasEnded(now)) {
+      reactor->End(RightEnded());
+    }
+  }
+}
+
+void WatchStreams::Drain() {
   {
     std::lock_guard lock(mutex_);
     draining_ = true;
-    for (const auto& [id, weak] : open_) {
-      if (auto reactor = weak.lock()) reactors.push_back(std::move(reactor));
-    }
   }
-  for (const auto& reactor : reactors) reactor->End(Draining());
+  for (const auto& reactor : Reactors()) reactor->End(Draining());
 }
 
 void WatchStreams::SweepForHeartbeats() {
-  std::vector<std::shared_ptr<WatchReactor>> reactors;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, weak] : open_) {
-      if (auto reactor = weak.lock()) reactors.push_back(std::move(reactor));
-    }
-  }
-  for (const auto& reactor : reactors) reactor->MaybeHeartbeat(options_.heartbeat);
+  EndWithoutRight();
+  for (const auto& reactor : Reactors()) reactor->MaybeHeartbeat(options_.heartbeat);
   const auto pause = std::max(options_.heartbeat / 8, std::chrono::milliseconds(5));
   streams_.PostAfter(pause, [this] { SweepForHeartbeats(); });
 }

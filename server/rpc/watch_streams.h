@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
@@ -34,6 +35,8 @@ class WatchStreams {
   // ResourceExhausted / TOO_MANY_STREAMS above max_streams.
   grpc::ServerWriteReactor<v1::WatchJobsResponse>* Open(const v1::WatchJobsRequest& request);
 
+  // Ends the streams of callers whose token has been revoked or has expired.
+  void EndWithoutRight();
   // Ends all streams, and those opened later, with Unavailable / SERVER_DRAINING: clients go on
   // with the next daemon from their cursor.
   void Drain();
@@ -43,6 +46,7 @@ class WatchStreams {
   friend class WatchReactor;
   void Closed(uint64_t id);
   void SweepForHeartbeats();
+  std::vector<std::shared_ptr<WatchReactor>> Reactors();
 
   const WatchOptions options_;
   TaskQueue& control_;

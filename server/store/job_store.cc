@@ -101,7 +101,23 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path
     return MigrateSchema(*database);
   };
   if (absl::Status status = prepare(); !status.ok()) return WithWayOut(status, path);
-  return std::unique_ptr<JobStore>(new JobStore(std::move(database)));
+  std::unique_ptr<JobStore> store(new JobStore(std::move(database)));
+  if (absl::Status loaded = store->LoadOwners(); !loaded.ok()) return WithWayOut(loaded, path);
+  return store;
+}
+
+JobStore::JobStore(std::unique_ptr<Database> database)
+    : database_(std::move(database)), access_(std::make_unique<AccessStore>(*database_)) {
+  database_->set_commit_hook(access_.get());
+}
+
+absl::Status JobStore::LoadOwners() {
+  Statement list(*database_, "SELECT name, owner FROM job");
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
+    if (!more) return absl::OkStatus();
+    owners_.Set(list.Bytes(0), list.Bytes(1));
+  }
 }
 
 // ---- Requests ----
@@ -128,7 +144,9 @@ absl::Status JobStore::PruneRequests(int64_t before_unix_seconds) {
 }
 
 absl::Status JobStore::InsertRequest(const RequestRecord& request) {
-  return WriteRequest(*database_, request);
+  PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
+  PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, request));
+  return transaction->Commit();
 }
 
 // ---- Jobs ----
@@ -141,9 +159,10 @@ absl::Status JobStore::InsertJob(const v1::Job& job, const RequestRecord* reques
                  {{"job", job.name()}, {"field", "job_id"}});
   }
   PENSTOCK_RETURN_IF_ERROR(
-      Statement(*database_, "INSERT INTO job (name, state, message) VALUES (?, ?, ?)")
+      Statement(*database_, "INSERT INTO job (name, state, owner, message) VALUES (?, ?, ?, ?)")
           .Bind(job.name())
           .Bind(static_cast<int64_t>(job.state()))
+          .Bind(job.owner())
           .BindBlob(job.SerializeAsString())
           .Run());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(job.name()));
@@ -151,7 +170,10 @@ absl::Status JobStore::InsertJob(const v1::Job& job, const RequestRecord* reques
   *event.mutable_state_changed()->mutable_job() = job;
   PENSTOCK_RETURN_IF_ERROR(InsertEvent(row, std::move(event)));
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
-  return transaction->Commit();
+  NameResource(job.name());
+  PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
+  owners_.Set(job.name(), job.owner());
+  return absl::OkStatus();
 }
 
 absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t worker_deaths,
@@ -199,7 +221,9 @@ absl::Status JobStore::DeleteJob(const std::string& name, const RequestRecord* r
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_, "DELETE FROM job WHERE row = ?").Bind(stored.row).Run());
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
-  return transaction->Commit();
+  PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
+  owners_.Remove(name);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> JobStore::RowOf(const std::string& name) {
@@ -218,7 +242,8 @@ absl::StatusOr<StoredJob> JobStore::GetJob(const std::string& name) {
 
 absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(int64_t before_row,
                                                           const std::vector<v1::JobState>& states,
-                                                          int64_t limit, int64_t max_bytes) {
+                                                          const std::string& owner, int64_t limit,
+                                                          int64_t max_bytes) {
   std::string sql = absl::StrCat(kSelectJob, "WHERE row < ?");
   if (!states.empty()) {
     // Numbers of a closed enum: safe to print into the text.
@@ -229,8 +254,11 @@ absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(int64_t before_row,
                                   }),
                     ")");
   }
+  if (!owner.empty()) absl::StrAppend(&sql, " AND owner = ?");
   Statement list(*database_, absl::StrCat(sql, " ORDER BY row DESC LIMIT ?"));
-  list.Bind(before_row).Bind(limit);
+  list.Bind(before_row);
+  if (!owner.empty()) list.Bind(owner);
+  list.Bind(limit);
   std::vector<StoredJob> jobs;
   int64_t bytes = 0;
   while (true) {

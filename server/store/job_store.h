@@ -1,5 +1,5 @@
-// All that penstockd must not forget, in one SQLite file: jobs, attempts, events, checkpoints and
-// the replies of calls that carried a request_id.
+// All that penstockd must not forget, in one SQLite file: jobs, attempts, events, checkpoints, the
+// replies of calls that carried a request_id, and (access_store.h) tokens and the audit log.
 //
 // Invariants
 //  1. Each change of a job is one transaction that checks the state it starts from and writes the
@@ -21,6 +21,8 @@
 #include "absl/status/statusor.h"
 #include "penstock/internal/worker.pb.h"
 #include "penstock/v1/job.pb.h"
+#include "server/access/owner_index.h"
+#include "server/store/access_store.h"
 #include "server/store/sqlite.h"
 
 namespace penstock::server {
@@ -82,10 +84,11 @@ class JobStore {
   // NotFound / JOB_NOT_FOUND.
   absl::StatusOr<StoredJob> GetJob(const std::string& name);
   // Newest first, rows below `before_row`, at most `limit` jobs and about `max_bytes`, at least
-  // one. Empty `states`: all.
+  // one. Empty `states`, `owner`: all.
   absl::StatusOr<std::vector<StoredJob>> ListJobs(int64_t before_row,
                                                   const std::vector<v1::JobState>& states,
-                                                  int64_t limit, int64_t max_bytes);
+                                                  const std::string& owner, int64_t limit,
+                                                  int64_t max_bytes);
   absl::StatusOr<std::vector<std::string>> JobNames();
   // Jobs that have not ended, oldest first.
   absl::StatusOr<std::vector<StoredJob>> UnfinishedJobs();
@@ -126,14 +129,22 @@ class JobStore {
   // The highest sequence number ever given.
   absl::StatusOr<uint64_t> LastEvent();
 
+  // Tokens and the audit log.
+  AccessStore& access() { return *access_; }
+  // Of the jobs that are there, and of what else has one; in step with the store.
+  OwnerIndex& owners() { return owners_; }
+
  private:
-  explicit JobStore(std::unique_ptr<Database> database) : database_(std::move(database)) {}
+  explicit JobStore(std::unique_ptr<Database> database);
+  absl::Status LoadOwners();
   absl::Status Migrate();
   absl::StatusOr<int64_t> RowOf(const std::string& name);
   absl::Status InsertEvent(int64_t row, v1::WatchJobsResponse message);
   absl::Status RaiseAcknowledged(int64_t row, int32_t attempt, uint64_t number);
 
   std::unique_ptr<Database> database_;
+  std::unique_ptr<AccessStore> access_;
+  OwnerIndex owners_;
 };
 
 }  // namespace penstock::server

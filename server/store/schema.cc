@@ -9,7 +9,8 @@ namespace penstock::server {
 namespace {
 
 // kSteps[i] makes version i + 1 of version i. A step is never changed once released.
-// job.message is the serialized penstock.v1.Job; state is a copy of its field, for queries.
+// job.message is the serialized penstock.v1.Job; state and owner are copies of its fields, for
+// queries.
 constexpr const char* kSteps[] = {
     R"sql(
 CREATE TABLE job (
@@ -50,6 +51,23 @@ CREATE TABLE request (
   PRIMARY KEY (method, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX request_by_time ON request (unix_seconds);
+)sql",
+    // token.message is penstock.v1.Token without its last use; audit.message is
+    // penstock.v1.AuditEntry.
+    R"sql(
+ALTER TABLE job ADD COLUMN owner TEXT NOT NULL DEFAULT '';
+CREATE INDEX job_by_owner ON job (owner, row);
+CREATE TABLE token (
+  row INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL UNIQUE,
+  hash TEXT NOT NULL UNIQUE,
+  last_use_seconds INTEGER NOT NULL DEFAULT 0,
+  message BLOB NOT NULL
+) STRICT;
+CREATE TABLE audit (
+  sequence INTEGER PRIMARY KEY,
+  message BLOB NOT NULL
+) STRICT;
 )sql",
 };
 

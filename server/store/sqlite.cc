@@ -120,9 +120,12 @@ Transaction::~Transaction() {
 }
 
 absl::Status Transaction::Commit() {
+  CommitHook* const hook = database_.commit_hook();
+  if (hook != nullptr) PENSTOCK_RETURN_IF_ERROR(hook->BeforeCommit());
   FaultPoint("store.before_commit");
   PENSTOCK_RETURN_IF_ERROR(database_.Execute("COMMIT"));
   open_ = false;
+  if (hook != nullptr) hook->AfterCommit();
   FaultPoint("store.after_commit");
   return absl::OkStatus();
 }

@@ -15,6 +15,18 @@ struct sqlite3_stmt;
 
 namespace penstock::server {
 
+class Database;
+
+// Adds to every transaction what belongs into it.
+class CommitHook {
+ public:
+  virtual ~CommitHook() = default;
+  // Inside the transaction; an error takes all of it back.
+  virtual absl::Status BeforeCommit() = 0;
+  // It is on disk.
+  virtual void AfterCommit() = 0;
+};
+
 // Thread-compatible. Statements must not outlive it.
 class Database {
  public:
@@ -29,6 +41,9 @@ class Database {
   // Rows that the last statement changed.
   int64_t changes() const;
   const std::string& path() const { return path_; }
+  // Null: none. It has to outlive all transactions.
+  void set_commit_hook(CommitHook* hook) { commit_hook_ = hook; }
+  CommitHook* commit_hook() const { return commit_hook_; }
   sqlite3* raw() const { return raw_; }
 
   // The error of the last call on this connection. DataLoss / STORE_CORRUPT for a damaged
@@ -39,6 +54,7 @@ class Database {
   Database(sqlite3* raw, std::string path) : raw_(raw), path_(std::move(path)) {}
   sqlite3* raw_;
   std::string path_;
+  CommitHook* commit_hook_ = nullptr;
 };
 
 // One prepared statement. A failed Prepare or Bind is remembered and returned by the next

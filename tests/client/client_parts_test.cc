@@ -74,9 +74,19 @@ TEST_F(EndpointTest, IsFoundInTheDocumentedOrder) {
   EXPECT_FALSE(FindEndpoint("", Environment(all)).ok());
 }
 
+TEST_F(EndpointTest, HttpsMeansTls) {
+  const auto found = FindEndpoint("https://lab-box:7070", Environment({}));
+  EXPECT_EQ(found->target, "lab-box:7070");
+  EXPECT_TRUE(found->tls);
+  EXPECT_FALSE(FindEndpoint("lab-box:7070", Environment({}))->tls);
+  Write("tls.json", "{\"socket\": \"\", \"tcp_address\": \"127.0.0.1:1\", \"tls\": true}");
+  EXPECT_TRUE(
+      FindEndpoint("", Environment({{"PENSTOCK_ENDPOINT_FILE", directory_ + "/tls.json"}}))->tls);
+}
+
 TEST_F(EndpointTest, BadOnesAreRefusedByName) {
   for (const char* text : {"localhost", ":7070", "host:0", "host:99999", "host:x", "unix:relative",
-                           "a/b:1", "http://h:1"}) {
+                           "a/b:1", "http://h:1", "https://h", "https://"}) {
     EXPECT_THAT(std::string(FindEndpoint(text, Environment({})).status().message()),
                 AllOf(HasSubstr("--endpoint"), HasSubstr(text)));
   }

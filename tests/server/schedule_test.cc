@@ -65,6 +65,44 @@ TEST(ScheduleTest, NothingStartsWhileDraining) {
   EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DRAINING);
 }
 
+TEST(ScheduleTest, NothingStartsWhileAnAdminHoldsTheQueue) {
+  ScheduleSnapshot snapshot = OneDevice();
+  snapshot.admission = Admission::kHeld;
+  snapshot.hold_message = "new disks";
+  snapshot.queued = {{.name = "jobs/aaaa", .host_bytes = 1}};
+  const ScheduleDecision decision = Schedule(snapshot);
+  EXPECT_THAT(decision.starts, IsEmpty());
+  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_DRAINING);
+  EXPECT_THAT(decision.waits[0].message, HasSubstr("new disks"));
+}
+
+TEST(ScheduleTest, AUserRunsAsManyJobsAsTheQuotaAllowsAndHoldsBackNobodyElse) {
+  ScheduleSnapshot snapshot = OneDevice();
+  snapshot.devices = {{.id = "cpu0"}, {.id = "cpu1"}, {.id = "cpu2"}, {.id = "cpu3"}};
+  internal::UserQuota& quota = snapshot.quotas.emplace_back();
+  quota.set_user("ann");
+  quota.set_running_jobs(2);
+  snapshot.running = {{.name = "jobs/rrrr", .owner = "ann", .device = "cpu0", .host_bytes = kGiB}};
+  snapshot.queued = {{.name = "jobs/ann2", .owner = "ann", .host_bytes = kGiB},
+                     {.name = "jobs/ann3", .owner = "ann", .host_bytes = kGiB},
+                     {.name = "jobs/bob1", .owner = "bob", .host_bytes = kGiB}};
+  ScheduleDecision decision = Schedule(snapshot);
+  EXPECT_THAT(decision.starts, ElementsAre(Start{"jobs/ann2", "cpu1"}, Start{"jobs/bob1", "cpu2"}));
+  ASSERT_EQ(decision.waits.size(), 1u);
+  EXPECT_EQ(decision.waits[0].name, "jobs/ann3");
+  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_QUOTA);
+  EXPECT_EQ(decision.waits[0].message, "2 jobs of ann run, and the quota is 2 (running_jobs)");
+  // One over the quota makes nobody yield, whatever its priority.
+  snapshot.devices.resize(1);
+  snapshot.quotas[0].set_running_jobs(1);
+  snapshot.running[0].owner = "ann";
+  snapshot.queued = {
+      {.name = "jobs/ann2", .owner = "ann", .host_bytes = kGiB, .priority = v1::PRIORITY_HIGH}};
+  decision = Schedule(snapshot);
+  EXPECT_THAT(decision.yields, IsEmpty());
+  EXPECT_EQ(decision.waits[0].reason, v1::STATE_REASON_QUOTA);
+}
+
 constexpr v1::DeviceKind kCuda = v1::DEVICE_KIND_CUDA;
 
 // Two GPUs of different size beside the CPU.
