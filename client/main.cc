@@ -71,7 +71,8 @@ int Main(int argc, char** argv) {
   AddTop(app, context);
   AddCalibrate(app, context);
   AddReleaseDevice(app, context);
-  AddContext(app,AddAdmin(app, context);
+  AddContext(app, context);
+  AddAdmin(app, context);
   AddCompletion(app, context);
   for (CLI::App* command : app.get_subcommands(nullptr)) command->fallthrough();
   try {

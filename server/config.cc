@@ -107,7 +107,8 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
   if (flags.state_directory) config.set_state_directory(*flags.state_directory);
   if (flags.socket) config.set_socket(*flags.socket);
   if (flags.listen) config.set_listen(*flags.listen);
-  if (flags.http_listen) config.set_http_listen(*flags.http_listen);(flags.require_token) config.set_require_token(true);
+  if (flags.http_listen) config.set_http_listen(*flags.http_listen);
+  if (flags.require_token) config.set_require_token(true);
   if (flags.tls_certificate) config.mutable_tls()->set_certificate(*flags.tls_certificate);
   if (flags.tls_key) config.mutable_tls()->set_key(*flags.tls_key);
   if (flags.tls_client_authorities) {

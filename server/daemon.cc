@@ -23,7 +23,9 @@
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
 #include "nlohmann/json.hpp"
-#include "server/http/http_server.h""server/jobs/admin_manager.h"
+#include "server/http/http_server.h"
+#include "server/http/http_site.h"
+#include "server/jobs/admin_manager.h"
 #include "server/jobs/calibrator.h"
 #include "server/jobs/queue_pulse.h"
 #include "server/jobs/task_queue.h"
@@ -149,7 +151,8 @@ struct Daemon::Parts {
   std::set<std::string> jobs_to_copy;   // without a worker, but maybe with points to copy
   std::optional<MetricsCollector> metrics;
   std::optional<HttpSite> site;
-  std::unique_ptr<HttpServer> http;v1::TransferService::CallbackService transfer_service;  // answers UNIMPLEMENTED
+  std::unique_ptr<HttpServer> http;
+  v1::TransferService::CallbackService transfer_service;  // answers UNIMPLEMENTED
   std::optional<Door> door;
   std::optional<GuardedJobService> guarded_jobs;
   std::optional<GuardedCheckpointService> guarded_checkpoints;
@@ -272,7 +275,8 @@ void Daemon::Parts::BuildServices() {
                                  .output_checker = options.output_checker,
                                  .server_info = std::move(info)});
   metrics.emplace(*context, *table);
-  site.emplace(*context, *metrics, options.http_gate);
+  site.emplace(*context, *metrics,
+               [this](std::string_view authorization) { return door->AdmitHttp(authorization); });
   job_service.emplace(*context);
   checkpoint_service.emplace(*context);
   admin_service.emplace(*context);
@@ -314,7 +318,8 @@ void Daemon::Parts::WatchCertificate() {
 
 absl::Status Daemon::Parts::Recover() {
   PENSTOCK_RETURN_IF_ERROR(table->Load());
-  for (const auto& [row, job] : table->active()) jobs_to_copy.insert(job->name());PENSTOCK_RETURN_IF_ERROR(admin->Load());
+  for (const auto& [row, job] : table->active()) jobs_to_copy.insert(job->name());
+  PENSTOCK_RETURN_IF_ERROR(admin->Load());
   workers->Recover();
   // Directories of deleted jobs whose move to the trash a crash prevented.
   std::set<std::string> known;
@@ -351,8 +356,7 @@ absl::Status Daemon::Parts::Serve() {
                                                      .services = {&*worker_service},
                                                      .quota = &quota}));
   if (!options.http_listen.empty()) PENSTOCK_RETURN_IF_ERROR(ServeHttp());
-  PENSTOCK_ASSIGN_OR_RETURN(
-      listener,PENSTOCK_ASSIGN_OR_RETURN(listener, Listen({.socket = options.socket,
+  PENSTOCK_ASSIGN_OR_RETURN(listener, Listen({.socket = options.socket,
                                               .tcp_address = options.listen,
                                               .tcp_credentials = tcp_credentials,
                                               .services = {&*guarded_jobs, &*guarded_checkpoints,
@@ -365,17 +369,11 @@ absl::Status Daemon::Parts::Serve() {
 }
 
 absl::Status Daemon::Parts::ServeHttp() {
-  const bool loopback = CheckLoopback(options.http_listen).ok();
-  const bool encrypted = !options.tls.certificate().empty();
-  const bool gated = options.http_gate != nullptr;
-  if ((!loopback && !(encrypted && gated)) || (options.require_token && !gated)) {
-    return Error(
-        absl::StatusCode::kInvalidArgument, reason::kConfigInvalid,
-        absl::StrCat("http_listen is '", options.http_listen,
-                     "': an address that other machines reach is served with TLS and "
-                     "tokens only. Listen on 127.0.0.1:PORT and forward the port with ssh"),
-        {{"field", "http_listen"}, {"found", options.http_listen}, {"expected", "127.0.0.1:PORT"}});
-  }
+  const bool encrypted = HasTls(options.tls);
+  const bool loopback = CheckAddress("http_listen", options.http_listen, Protection::kNone).ok();
+  PENSTOCK_RETURN_IF_ERROR(CheckAddress(
+      "http_listen", options.http_listen,
+      encrypted && !door->lets_in_strangers() ? Protection::kTlsAndIdentity : Protection::kNone));
   HttpOptions http_options{.address = options.http_listen,
                            .host_check = loopback ? HostCheck::kLoopback : HostCheck::kNone};
   if (encrypted) {
@@ -394,12 +392,11 @@ absl::Status Daemon::Parts::ServeHttp() {
 }
 
 absl::Status Daemon::Parts::WriteEndpoint() const {
-  const nlohmann::json endpoint = {{"socket", options.socket},
-                                   {"tcp_address", listener.tcp_address},
-                                   {"host", HostName()},
-                                   {"http_address", http == nullptr ? "" : http->url()},{"tls", HasTls(options.tls)},
-                                   {"pid", getpid()},
-                                   {"instance_id", instance_id}};
+  const nlohmann::json endpoint = {
+      {"socket", options.socket},   {"tcp_address", listener.tcp_address},
+      {"host", HostName()},         {"http_address", http == nullptr ? "" : http->url()},
+      {"tls", HasTls(options.tls)}, {"pid", getpid()},
+      {"instance_id", instance_id}};
   const std::string text =
       endpoint.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
   return WriteFileDurably(directory.Endpoint(), text);
@@ -512,9 +509,10 @@ void Daemon::Stop() {
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }
 const std::string& Daemon::tcp_address() const { return parts_->listener.tcp_address; }
-std::string Daemon::http_address()bool Daemon::lets_in_strangers() const {
+std::string Daemon::http_address() const {
   return parts_->http == nullptr ? "" : parts_->http->url();
- return parts_->door->lets_in_strangers(); }
+}
+bool Daemon::lets_in_strangers() const { return parts_->door->lets_in_strangers(); }
 int64_t Daemon::open_streams() const { return parts_->watches->count(); }
 
 }  // namespace penstock::server

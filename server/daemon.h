@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 #include "penstock/internal/config.pb.h"
 #include "penstock/v1/admin_service.pb.h"
-#include "server/http/http_site.h""server/access/quota.h"
+#include "server/access/quota.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_moves.h"
 #include "server/jobs/profile_store.h"
@@ -32,8 +32,7 @@ struct DaemonOptions {
   std::string http_listen;  // metrics and the web page, "127.0.0.1:0"; empty: none
   bool require_token = false;
   internal::TlsConfig tls;
-  // Who calls over HTTP; null: whoever reaches http_listen may read, so it has to be loopback.
-  HttpGate http_gate;Quotas quotas;
+  Quotas quotas;
   int32_t calls_per_second = 0;  // of one user; 0: any number
   std::vector<std::string> allowed_roots;
   int64_t host_memory_bytes = 0;
@@ -80,7 +79,8 @@ class Daemon {
   // Empty without `listen`.
   const std::string& tcp_address() const;
   // "http://127.0.0.1:7071"; empty without `http_listen`.
-  std::string http_address()Whether a caller without token and certificate is let in over TCP.
+  std::string http_address() const;
+  // Whether a caller without token and certificate is let in over TCP.
   bool lets_in_strangers() const;
   int64_t open_streams() const;
 

@@ -116,7 +116,6 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.listen = config.listen();
   options.http_listen = config.http_listen();
   options.require_token = config.require_token();
-  options.tls = config.tls();options.require_token = config.require_token();
   options.tls = config.tls();
   options.quotas.assign(config.quotas().begin(), config.quotas().end());
   options.calls_per_second = config.calls_per_second();

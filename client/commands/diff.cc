@@ -7,7 +7,7 @@
 
 #include "CLI/CLI.hpp"
 #include "client/audit_text.h"
-#include "client/commands/commands.h""client/commands/audit_commands.h"
+#include "client/commands/audit_commands.h"
 #include "engine/audit/weights_diff.h"
 #include "engine/base/thread_pool.h"
 

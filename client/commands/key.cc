@@ -3,7 +3,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "client/commands/commands.h""client/commands/audit_commands.h"
+#include "client/commands/audit_commands.h"
 #include "engine/provenance/signing_key.h"
 
 namespace penstock::client {

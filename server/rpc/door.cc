@@ -74,12 +74,7 @@ absl::StatusOr<Identity> Door::Identify(const grpc::ServerContextBase& context) 
   const auto [begin, end] = context.client_metadata().equal_range(kAuthorization);
   if (begin != end) {
     if (std::next(begin) != end) return BadHeader("several authorization headers");
-    absl::string_view value(begin->second.data(), begin->second.size());
-    if (!absl::StartsWithIgnoreCase(value, "Bearer ")) {
-      return BadHeader("an authorization header of another kind");
-    }
-    value.remove_prefix(7);
-    return tokens_.Check(std::string_view(value.data(), value.size()), absl::Now());
+    return IdentifyByHeader({begin->second.data(), begin->second.size()});
   }
   if (const std::string name = CertificateName(context); !name.empty()) {
     for (const internal::MappedSubject& subject : options_.subjects) {
@@ -96,7 +91,20 @@ absl::StatusOr<Identity> Door::Identify(const grpc::ServerContextBase& context) 
   if (PeerOf(context) == kUnixPeer) {
     return Identity{.caller = MakeCaller("local", v1::ROLE_ADMIN), .token = nullptr};
   }
-  if (options_.strangers == DoorOptions::Strangers::kAnonymous) {
+  return IdentifyStranger();
+}
+
+absl::StatusOr<Identity> Door::IdentifyByHeader(std::string_view authorization) {
+  absl::string_view value(authorization.data(), authorization.size());
+  if (!absl::StartsWithIgnoreCase(value, "Bearer ")) {
+    return BadHeader("an authorization header of another kind");
+  }
+  value.remove_prefix(7);
+  return tokens_.Check(std::string_view(value.data(), value.size()), absl::Now());
+}
+
+absl::StatusOr<Identity> Door::IdentifyStranger() const {
+  if (lets_in_strangers()) {
     return Identity{.caller = MakeCaller("anonymous", v1::ROLE_USER), .token = nullptr};
   }
   return Error(absl::StatusCode::kUnauthenticated, reason::kTokenMissing,
@@ -154,6 +162,20 @@ absl::Status Door::AdmitReader(const grpc::ServerContextBase& context) {
   const absl::Status known = Identify(context).status();
   if (!known.ok()) NoteRefusal("another service", PeerOf(context), known);
   return known;
+}
+
+absl::StatusOr<v1::Caller> Door::AdmitHttp(std::string_view authorization) {
+  const absl::StatusOr<Identity> known =
+      authorization.empty() ? IdentifyStranger() : IdentifyByHeader(authorization);
+  if (!known.ok()) {
+    NoteRefusal("a page", "http", known.status());
+    return known.status();
+  }
+  const absl::Duration wait = rates_.Take(known->caller.user(), absl::Now());
+  if (wait > absl::ZeroDuration()) {
+    return RateLimited(known->caller.user(), wait, options_.calls_per_second);
+  }
+  return known->caller;
 }
 
 void Door::NoteRefusal(std::string_view method, const std::string& peer, const absl::Status& why) {

@@ -53,6 +53,9 @@ class Door {
   // For services that are not ours: whoever may read.
   absl::Status AdmitReader(const grpc::ServerContextBase& context);
 
+  // A reader over HTTP, whose header this is; empty: there is none. Errors as above.
+  absl::StatusOr<v1::Caller> AdmitHttp(std::string_view authorization);
+
   bool lets_in_strangers() const {
     return options_.strangers == DoorOptions::Strangers::kAnonymous;
   }
@@ -60,6 +63,8 @@ class Door {
 
  private:
   absl::StatusOr<Identity> Identify(const grpc::ServerContextBase& context);
+  absl::StatusOr<Identity> IdentifyByHeader(std::string_view authorization);
+  absl::StatusOr<Identity> IdentifyStranger() const;
   absl::StatusOr<std::shared_ptr<Call>> Decide(std::string_view method,
                                                const grpc::ServerContextBase& context,
                                                const google::protobuf::Message* request);

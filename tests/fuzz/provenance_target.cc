@@ -1,6 +1,5 @@
 // Damaged provenance.json: what is taken of it gives the same text again.
 #include "engine/provenance/provenance.h"
-
 #include "engine/provenance/sha256.h"
 #include "tests/fuzz/mutation.h"
 #include "tests/fuzz/target.h"
@@ -17,7 +16,7 @@ std::string Seed() {
   provenance.step = 7;
   provenance.code_version = "1";
   provenance.public_key = Sha256Of("key");
-  provenance.files = {{"manifest.json", 3, Sha256Of("m")}, 
+  provenance.files = {{"manifest.json", 3, Sha256Of("m")},
                       {"source/config.json", 2, Sha256Of("c")}};
   provenance.parent = ParentCheckpoint{"jobs/b/checkpoints/2", "/b/2", Sha256Of("p")};
   provenance.model = ModelOrigin{"/m", {{"config.json", 2, Sha256Of("c")}}};
