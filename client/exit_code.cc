@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "engine/base/status.h"
+#include "server/reasons.h"
 
 namespace penstock::client {
 
@@ -26,6 +27,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       {reason::kTooManyStreams, ExitCode::kTryAgain},
       {reason::kServerDraining, ExitCode::kTryAgain},
       {reason::kRequestInvalid, ExitCode::kUsage},
+      {reason::kUploadLimit, ExitCode::kNeverFits},
+      {reason::kUploadCorrupt, ExitCode::kFailed},
   };
   if (const auto found = by_reason.find(ReasonOf(status)); found != by_reason.end()) {
     return found->second;

@@ -55,6 +55,9 @@ int Main(int argc, char** argv) {
   AddCheckpoint(app, context);
   AddPin(app, context);
   AddExport(app, context);
+  AddDownload(app, context);
+  AddUpload(app, context);
+  AddTrace(app, context);
   AddInfo(app, context);
   AddCalibrate(app, context);
   AddReleaseDevice(app, context);

@@ -28,6 +28,7 @@
 #include "server/rpc/admin_service.h"
 #include "server/rpc/checkpoint_service.h"
 #include "server/rpc/job_service.h"
+#include "server/rpc/transfer_service.h"
 #include "server/rpc/worker_service.h"
 #include "spdlog/spdlog.h"
 
@@ -104,14 +105,20 @@ struct Daemon::Parts {
   EventHub hub;
   std::optional<CheckpointReaders> readers;
   std::optional<JobTable> table;
+  std::optional<UploadManager> uploads;
   std::optional<WorkerReports> reports;
   TaskQueue control{"control"};
   TaskQueue validation{"validation"};
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
+  TaskQueue transfers{"transfers"};
   TaskQueue calibration{"calibration"};
   std::optional<Calibrator> calibrator;
   std::optional<WorkerManager> workers;
+  std::optional<UploadFiles> upload_files;
+  std::optional<FileSources> sources;
+  std::optional<TransferStreams> transfer_streams;
+  std::optional<TraceRequests> traces;
   std::optional<CheckpointManager> checkpoints;
   std::optional<JobAdmission> admission;
   std::optional<JobManager> manager;
@@ -121,6 +128,7 @@ struct Daemon::Parts {
   std::optional<JobServiceImpl> job_service;
   std::optional<CheckpointServiceImpl> checkpoint_service;
   std::optional<AdminServiceImpl> admin_service;
+  std::optional<TransferServiceImpl> transfer_service;
   std::optional<WorkerServiceImpl> worker_service;
   grpc::ResourceQuota quota{"penstockd"};
   Listener worker_listener;
@@ -136,6 +144,7 @@ struct Daemon::Parts {
   void Tick();
   // Replies and events, so that the database has a bound.
   void ForgetTheOld();
+  void DeleteExpiredUploads();
   void CalibrateNewDevice();
 
   // Runs on the control thread and waits for it.
@@ -164,6 +173,19 @@ void Daemon::Parts::ForgetTheOld() {
   control.PostAfter(std::chrono::hours(1), [this] { ForgetTheOld(); });
 }
 
+void Daemon::Parts::DeleteExpiredUploads() {
+  const std::vector<std::string> expired = uploads->DeleteExpired();
+  if (!expired.empty()) {
+    transfers.Post([this, expired] {
+      for (const std::string& name : expired) upload_files->Forget(name);
+    });
+    validation.Post([this] { directory.EmptyTrash(); });
+  }
+  const std::chrono::milliseconds pause = options.upload_lifetime;
+  control.PostAfter(std::min<std::chrono::milliseconds>(pause / 4, std::chrono::hours(1)),
+                    [this] { DeleteExpiredUploads(); });
+}
+
 absl::Status Daemon::Parts::BuildJobs() {
   readers.emplace(directory);
   table.emplace(*store, hub);
@@ -183,11 +205,19 @@ absl::Status Daemon::Parts::BuildJobs() {
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
-  checkpoints.emplace(directory, *table);
+  uploads.emplace(
+      UploadOptions{.max_bytes = options.max_upload_bytes, .lifetime = options.upload_lifetime},
+      directory, *table);
+  upload_files.emplace(directory);
+  sources.emplace(directory, *table, *uploads, control);
+  transfer_streams.emplace(options.max_streams);
+  traces.emplace(directory, *table);
+  checkpoints.emplace(directory, *table, *sources);
   admission.emplace(AdmissionOptions{.max_queued_jobs = options.max_queued_jobs,
-                                     .host_memory_limit_source = options.host_memory_limit_source},
+                                     .host_memory_limit_source = options.host_memory_limit_source,
+                                     .uploads_directory = directory.Uploads()},
                     *table, *workers);
-  manager.emplace(directory, *table, *readers, *admission, *workers, *options.devices);
+  manager.emplace(directory, *table, *readers, *uploads, *admission, *workers, *options.devices);
   moves.emplace(directory, *table, *readers, *admission, *checkpoints, *workers);
   watches.emplace(
       WatchOptions{.max_streams = options.max_streams, .heartbeat = options.stream_heartbeat},
@@ -207,11 +237,18 @@ void Daemon::Parts::BuildServices() {
                                  .validation = validation,
                                  .streams = streams,
                                  .inspection = inspection,
+                                 .transfers = transfers,
                                  .manager = *manager,
                                  .moves = *moves,
                                  .checkpoints = *checkpoints,
                                  .reports = *reports,
                                  .watches = *watches,
+                                 .hub = hub,
+                                 .uploads = *uploads,
+                                 .upload_files = *upload_files,
+                                 .sources = *sources,
+                                 .transfer_streams = *transfer_streams,
+                                 .traces = *traces,
                                  .directory = directory,
                                  .workers = *workers,
                                  .devices = *options.devices,
@@ -220,10 +257,12 @@ void Daemon::Parts::BuildServices() {
                                  .planner = options.planner,
                                  .inspector = options.inspector,
                                  .output_checker = options.output_checker,
+                                 .allowed_roots = options.allowed_roots,
                                  .server_info = std::move(info)});
   job_service.emplace(*context);
   checkpoint_service.emplace(*context);
   admin_service.emplace(*context);
+  transfer_service.emplace(*context);
   worker_service.emplace(*context);
 }
 
@@ -237,6 +276,7 @@ absl::Status Daemon::Parts::Recover() {
   readers->Recover(names, *table);
   PENSTOCK_RETURN_IF_ERROR(checkpoints->Recover(names));
   PENSTOCK_RETURN_IF_ERROR(directory.DiscardUnknown(known));
+  PENSTOCK_RETURN_IF_ERROR(uploads->Recover());
   validation.Post([this] { directory.EmptyTrash(); });
   return absl::OkStatus();
 }
@@ -252,11 +292,11 @@ absl::Status Daemon::Parts::Serve() {
                                                      .tcp_address = {},
                                                      .services = {&*worker_service},
                                                      .quota = &quota}));
-  PENSTOCK_ASSIGN_OR_RETURN(
-      listener, Listen({.socket = options.socket,
-                        .tcp_address = options.listen,
-                        .services = {&*job_service, &*checkpoint_service, &*admin_service},
-                        .quota = &quota}));
+  PENSTOCK_ASSIGN_OR_RETURN(listener, Listen({.socket = options.socket,
+                                              .tcp_address = options.listen,
+                                              .services = {&*job_service, &*checkpoint_service,
+                                                           &*admin_service, &*transfer_service},
+                                              .quota = &quota}));
   listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
   return WriteEndpoint();
 }
@@ -319,6 +359,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
     raw->workers->Dispatch();
     raw->Tick();
     raw->ForgetTheOld();
+    raw->DeleteExpiredUploads();
   });
   return daemon;
 }
@@ -363,6 +404,7 @@ void Daemon::Stop() {
   parts_->validation.Stop();
   parts_->streams.Stop();
   parts_->inspection.Stop();
+  parts_->transfers.Stop();
 }
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }

@@ -28,6 +28,10 @@ void AddCheckpoint(CLI::App& app, Context& context);
 // pin and unpin.
 void AddPin(CLI::App& app, Context& context);
 void AddExport(CLI::App& app, Context& context);
+void AddDownload(CLI::App& app, Context& context);
+// upload and uploads.
+void AddUpload(CLI::App& app, Context& context);
+void AddTrace(CLI::App& app, Context& context);
 void AddInfo(CLI::App& app, Context& context);
 void AddCalibrate(CLI::App& app, Context& context);
 void AddReleaseDevice(CLI::App& app, Context& context);

@@ -296,6 +296,7 @@ class TrainRun {
       loss_ = record.loss;
       evaluation_loss_.reset();
       observer_.OnStep(record);
+      if (observer_.TakeTraceRequest()) observer_.OnStepTrace(trainer_->TraceOfLastStep());
       saves_->Collect();
       PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));
       PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());

@@ -41,6 +41,9 @@ struct RequestRecord {
   std::string reply;  // serialized response message
 };
 
+// Inside the transaction of its effect.
+absl::Status WriteRequest(Database& database, const RequestRecord& request);
+
 struct StoredEvent {
   uint64_t cursor = 0;
   // One of the events that are stored is set; the cursor is not.
@@ -123,6 +126,9 @@ class JobStore {
   absl::Status PruneEvents(int64_t keep);
   // The highest sequence number ever given.
   absl::StatusOr<uint64_t> LastEvent();
+
+  // The one connection, for the tables of upload_store.h.
+  Database& database() { return *database_; }
 
  private:
   explicit JobStore(std::unique_ptr<Database> database) : database_(std::move(database)) {}
