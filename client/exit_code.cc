@@ -30,6 +30,8 @@ ExitCode ExitCodeOf(const absl::Status& status) {
       {reason::kServerDraining, ExitCode::kTryAgain},
       {reason::kLockHeld, ExitCode::kTryAgain},
       {reason::kRequestInvalid, ExitCode::kUsage},
+      {reason::kUploadLimit, ExitCode::kNeverFits},
+      {reason::kUploadCorrupt, ExitCode::kFailed},
   };
   if (const auto found = by_reason.find(ReasonOf(status)); found != by_reason.end()) {
     return found->second;

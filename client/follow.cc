@@ -16,20 +16,6 @@ constexpr absl::Duration kSilenceLimit = absl::Seconds(60);
 constexpr absl::Duration kFirstPause = absl::Milliseconds(200);
 constexpr absl::Duration kLongestPause = absl::Seconds(2);
 
-// Whether another call may do what this one could not.
-bool IsBrokenConnection(const grpc::Status& status) {
-  switch (status.error_code()) {
-    case grpc::StatusCode::OK:  // closed without End
-    case grpc::StatusCode::UNAVAILABLE:
-    case grpc::StatusCode::CANCELLED:
-    case grpc::StatusCode::INTERNAL:
-    case grpc::StatusCode::UNKNOWN:
-      return true;
-    default:
-      return false;
-  }
-}
-
 struct StreamEnd {
   enum class Kind : uint8_t { kEnd, kStopped, kClosed, kSilent } kind;
   v1::Job job;          // kEnd
@@ -93,7 +79,9 @@ absl::StatusOr<std::optional<v1::Job>> Follow(RpcClient& client, v1::WatchJobsRe
     StreamEnd end = ReadStream(client, request, handlers);
     if (end.kind == StreamEnd::Kind::kEnd) return std::move(end.job);
     if (end.kind == StreamEnd::Kind::kStopped) return std::nullopt;
-    if (end.kind == StreamEnd::Kind::kClosed && !IsBrokenConnection(end.status)) {
+    // One that is OK has closed without its End.
+    if (end.kind == StreamEnd::Kind::kClosed && !end.status.ok() &&
+        !IsBrokenConnection(end.status)) {
       return client.ToStatus(end.status);
     }
     absl::Status lost = end.status.ok()

@@ -67,6 +67,9 @@ int Main(int argc, char** argv) {
   AddVerify(app, context);
   AddDiff(app, context);
   AddKey(app, context);
+  AddDownload(app, context);
+  AddUpload(app, context);
+  AddTrace(app, context);
   AddInfo(app, context);
   AddTop(app, context);
   AddCalibrate(app, context);

@@ -20,12 +20,6 @@ constexpr int kBarWidth = 12;  // all of a line fits 80 columns
 constexpr int kPlainWidth = 200;
 constexpr char kClearLine[] = "\r\x1b[2K";
 
-std::string Bar(double fraction) {
-  const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
-  return absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
-                      std::string(static_cast<size_t>(kBarWidth - filled), '.'), "]");
-}
-
 std::string PhaseName(v1::JobPhase phase) {
   return ShortEnumName(*v1::JobPhase_descriptor(), phase);
 }
@@ -35,7 +29,8 @@ std::string TrainingText(const v1::JobProgress& progress) {
   if (progress.total_steps() > 0) {
     const double fraction =
         static_cast<double>(progress.step()) / static_cast<double>(progress.total_steps());
-    absl::StrAppend(&text, Bar(fraction), " step ", progress.step(), "/", progress.total_steps());
+    absl::StrAppend(&text, ProgressBar(fraction), " step ", progress.step(), "/",
+                    progress.total_steps());
   } else {
     absl::StrAppend(&text, "step ", progress.step());
   }
@@ -54,6 +49,12 @@ std::string TrainingText(const v1::JobProgress& progress) {
 
 }  // namespace
 
+std::string ProgressBar(double fraction) {
+  const int filled = static_cast<int>(std::clamp(fraction, 0.0, 1.0) * kBarWidth);
+  return absl::StrCat("[", std::string(static_cast<size_t>(filled), '#'),
+                      std::string(static_cast<size_t>(kBarWidth - filled), '.'), "]");
+}
+
 std::string ProgressText(const v1::Job& job, int width) {
   const v1::JobProgress& progress = job.progress();
   std::string text;
@@ -69,7 +70,7 @@ std::string ProgressText(const v1::Job& job, int width) {
       text = "starting";
       if (progress.phase() != v1::JOB_PHASE_UNSPECIFIED) {
         absl::StrAppend(&text, ": ", PhaseName(progress.phase()), " ",
-                        Bar(progress.phase_fraction()));
+                        ProgressBar(progress.phase_fraction()));
       }
       break;
     default:
@@ -99,12 +100,16 @@ void ProgressView::Announce(const std::string& line) {
 }
 
 void ProgressView::Update(const v1::Job& job) {
+  Draw([&job](int width) { return ProgressText(job, width); });
+}
+
+void ProgressView::Draw(absl::FunctionRef<std::string(int width)> make_text) {
   const absl::Duration interval = style_ == Style::kLive ? kLiveInterval : kPlainInterval;
   const absl::Time now = absl::Now();
   if (style_ == Style::kSilent || now - last_draw_ < interval) return;
   last_draw_ = now;
-  const std::string text = ProgressText(
-      job, style_ == Style::kLive ? SizeOfTerminal(STDERR_FILENO).columns - 1 : kPlainWidth);
+  const std::string text =
+      make_text(style_ == Style::kLive ? SizeOfTerminal(STDERR_FILENO).columns - 1 : kPlainWidth);
   if (text.empty()) return;
   if (style_ == Style::kPlain) {
     PrintTalk(text + "\n");

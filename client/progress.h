@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 #include "penstock/v1/job.pb.h"
 
@@ -12,6 +13,9 @@ namespace penstock::client {
 
 // What the line says; `width` columns at most. Pure, so that it can be tested.
 std::string ProgressText(const v1::Job& job, int width);
+
+// "[####........]"
+std::string ProgressBar(double fraction);
 
 class ProgressView {
  public:
@@ -24,7 +28,9 @@ class ProgressView {
 
   // A state change, an evaluation, a checkpoint: worth a line of its own.
   void Announce(const std::string& line);
-  // Draws if it is time to: ten times a second live, every ten seconds plain.
+  // Draws if it is time to: ten times a second live, every ten seconds plain. `text` gets the
+  // columns that there are.
+  void Draw(absl::FunctionRef<std::string(int width)> text);
   void Update(const v1::Job& job);
   // Leaves the last live line standing.
   void Finish();

@@ -19,7 +19,7 @@
 namespace penstock::client {
 namespace {
 
-// Every unary method; WatchJobs is continued by its cursor instead.
+// Every unary method; WatchJobs is continued by its cursor instead, and files by their offset.
 constexpr char kServiceConfig[] = R"json({
   "methodConfig": [{
     "name": [
@@ -31,7 +31,13 @@ constexpr char kServiceConfig[] = R"json({
       {"service": "penstock.v1.JobService", "method": "DeleteJob"},
       {"service": "penstock.v1.JobService", "method": "ListJobMetrics"},
       {"service": "penstock.v1.CheckpointService"},
-      {"service": "penstock.v1.AdminService"}
+      {"service": "penstock.v1.AdminService"},
+      {"service": "penstock.v1.TransferService", "method": "ListFiles"},
+      {"service": "penstock.v1.TransferService", "method": "CreateUpload"},
+      {"service": "penstock.v1.TransferService", "method": "GetUpload"},
+      {"service": "penstock.v1.TransferService", "method": "ListUploads"},
+      {"service": "penstock.v1.TransferService", "method": "FinishUpload"},
+      {"service": "penstock.v1.TransferService", "method": "DeleteUpload"}
     ],
     "retryPolicy": {
       "maxAttempts": 4,
@@ -109,7 +115,8 @@ RpcClient::RpcClient(Endpoint endpoint, absl::Duration timeout, const Credential
       channel_(Connect(endpoint_, credentials)),
       jobs_(v1::JobService::NewStub(channel_)),
       checkpoints_(v1::CheckpointService::NewStub(channel_)),
-      admin_(v1::AdminService::NewStub(channel_)) {}
+      admin_(v1::AdminService::NewStub(channel_)),
+      transfers_(v1::TransferService::NewStub(channel_)) {}
 
 absl::StatusOr<v1::Job> RpcClient::GetJob(const std::string& name) {
   v1::GetJobRequest request;
@@ -148,6 +155,18 @@ absl::Status RpcClient::ToStatus(const grpc::Status& status) const {
         {{"endpoint", endpoint_.target}, {"client_version", Version()}});
   }
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+}
+
+bool IsBrokenConnection(const grpc::Status& status) {
+  switch (status.error_code()) {
+    case grpc::StatusCode::UNAVAILABLE:
+    case grpc::StatusCode::CANCELLED:
+    case grpc::StatusCode::INTERNAL:
+    case grpc::StatusCode::UNKNOWN:
+      return true;
+    default:
+      return false;
+  }
 }
 
 std::string NewRequestId() {

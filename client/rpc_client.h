@@ -20,6 +20,7 @@
 #include "penstock/v1/admin_service.grpc.pb.h"
 #include "penstock/v1/checkpoint_service.grpc.pb.h"
 #include "penstock/v1/job.grpc.pb.h"
+#include "penstock/v1/transfer_service.grpc.pb.h"
 
 namespace penstock::client {
 
@@ -49,6 +50,7 @@ class RpcClient {
 
   // Of the calls that follow.
   void set_timeout(absl::Duration timeout) { timeout_ = timeout; }
+  absl::Duration timeout() const { return timeout_; }
 
   absl::StatusOr<v1::Job> GetJob(const std::string& name);
 
@@ -59,6 +61,7 @@ class RpcClient {
   v1::JobService::Stub& jobs() { return *jobs_; }
   v1::CheckpointService::Stub& checkpoints() { return *checkpoints_; }
   v1::AdminService::Stub& admin() { return *admin_; }
+  v1::TransferService::Stub& transfers() { return *transfers_; }
   const Endpoint& endpoint() const { return endpoint_; }
 
  private:
@@ -68,7 +71,11 @@ class RpcClient {
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints_;
   std::unique_ptr<v1::AdminService::Stub> admin_;
+  std::unique_ptr<v1::TransferService::Stub> transfers_;
 };
+
+// Whether another call may do what one that ended so could not.
+bool IsBrokenConnection(const grpc::Status& status);
 
 // A random UUID for request_id.
 std::string NewRequestId();

@@ -7,6 +7,7 @@ find_package(GTest REQUIRED)
 find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL 3.0 REQUIRED)
 find_package(OpenBLAS REQUIRED CONFIG)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)
 
 add_library(penstock_openblas INTERFACE)
 target_include_directories(penstock_openblas SYSTEM INTERFACE ${OpenBLAS_INCLUDE_DIRS})
@@ -32,6 +33,13 @@ find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
 add_library(penstock_utf8proc INTERFACE)
 target_include_directories(penstock_utf8proc SYSTEM INTERFACE ${UTF8PROC_INCLUDE_DIR})
 target_link_libraries(penstock_utf8proc INTERFACE ${UTF8PROC_LIBRARY})
+
+# Debian's ISA-L comes without CMake files.
+find_path(ISAL_INCLUDE_DIR isa-l/crc.h REQUIRED)
+find_library(ISAL_LIBRARY isal REQUIRED)
+add_library(penstock_isal INTERFACE)
+target_include_directories(penstock_isal SYSTEM INTERFACE ${ISAL_INCLUDE_DIR})
+target_link_libraries(penstock_isal INTERFACE ${ISAL_LIBRARY})
 
 # CUDA is found or not: compiler and cuBLASLt, or nothing. Sanitizers do not mix with its runtime.
 set(PENSTOCK_CUDA OFF)

@@ -382,6 +382,10 @@ class TrainObserver {
   // Asked between steps. True, once a request: save a checkpoint of the last finished step, unless
   // there is one, while steps go on.
   virtual bool TakeSaveRequest() = 0;
+  // Asked after each step. True, once a request: OnStepTrace() is to get its timeline.
+  virtual bool TakeTraceRequest() { return false; }
+  // What each lane did in the step, measured, as JSON for trace viewers.
+  virtual void OnStepTrace(const std::string& /*chrome_trace*/) {}
   // Asked between steps and now and then in long phases. kStop: save a checkpoint of the last
   // finished step (none if there is none yet) and return.
   virtual Wish Ask() = 0;

@@ -34,7 +34,7 @@ struct Flags {
   std::string config_file;
   std::optional<std::string> state_directory, socket, listen, http_listen, log_level;
   std::vector<std::string> allowed_roots;
-  std::optional<int64_t> host_memory_bytes, inspection_memory_bytes;
+  std::optional<int64_t> host_memory_bytes, inspection_memory_bytes, max_upload_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
       stream_heartbeat_seconds, priority_aging_seconds;
   std::optional<std::string> tls_certificate, tls_key, tls_client_authorities;
@@ -74,6 +74,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "Host memory that looking at data may take; default a sixteenth, 1 to 16 GiB");
   app.add_option("--max-queued-jobs", flags.max_queued_jobs, "Jobs that may wait; default 1000");
   app.add_option("--max-streams", flags.max_streams, "Watch streams at one time; default 1000");
+  app.add_option("--max-upload-bytes", flags.max_upload_bytes,
+                 "Bytes that uploads may take of the state directory; default 1 TiB");
   app.add_option("--worker-silence-seconds", flags.worker_silence_seconds,
                  "A worker silent for so long is killed; default 120");
   app.add_option("--drain-seconds", flags.drain_seconds,
@@ -124,6 +126,7 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
   if (flags.inspection_memory_bytes) {
     config.set_inspection_memory_bytes(*flags.inspection_memory_bytes);
   }
+  if (flags.max_upload_bytes) config.set_max_upload_bytes(*flags.max_upload_bytes);
   if (flags.max_queued_jobs) config.set_max_queued_jobs(*flags.max_queued_jobs);
   if (flags.max_streams) config.set_max_streams(*flags.max_streams);
   if (flags.worker_silence_seconds) {
@@ -157,6 +160,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
   if (!config.has_calls_per_second()) config.set_calls_per_second(200);
   if (!config.has_calibrate_at_start()) config.set_calibrate_at_start(true);
+  if (!config.has_max_upload_bytes()) config.set_max_upload_bytes(int64_t{1} << 40);
   if (config.log_level().empty()) config.set_log_level("info");
   return absl::OkStatus();
 }
@@ -170,6 +174,7 @@ absl::Status CheckRanges(const internal::DaemonConfig& config) {
   PENSTOCK_RETURN_IF_ERROR(in_range("host_memory_bytes", config.host_memory_bytes(), 0, INT64_MAX));
   PENSTOCK_RETURN_IF_ERROR(
       in_range("inspection_memory_bytes", config.inspection_memory_bytes(), 0, INT64_MAX));
+  PENSTOCK_RETURN_IF_ERROR(in_range("max_upload_bytes", config.max_upload_bytes(), 0, INT64_MAX));
   PENSTOCK_RETURN_IF_ERROR(in_range("max_queued_jobs", config.max_queued_jobs(), 1, 100'000));
   PENSTOCK_RETURN_IF_ERROR(in_range("max_streams", config.max_streams(), 1, 100'000));
   PENSTOCK_RETURN_IF_ERROR(

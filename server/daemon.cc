@@ -38,6 +38,7 @@
 #include "server/rpc/door.h"
 #include "server/rpc/guarded_services.h"
 #include "server/rpc/job_service.h"
+#include "server/rpc/transfer_service.h"
 #include "server/rpc/worker_service.h"
 #include "server/tls_files.h"
 #include "spdlog/spdlog.h"
@@ -124,17 +125,23 @@ struct Daemon::Parts {
   EventHub hub;
   std::optional<CheckpointReaders> readers;
   std::optional<JobTable> table;
+  std::optional<UploadManager> uploads;
   std::optional<WorkerReports> reports;
   TaskQueue control{"control"};
   TaskQueue validation{"validation"};
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
+  TaskQueue transfers{"transfers"};
   TaskQueue calibration{"calibration"};
   // Of the queues whose tasks are short. Scheduler and store are the control queue's, which asks.
   // The device registry has a thread that may hang in a driver, and nothing hangs with it.
   QueuePulse pulse{{&streams}};
   std::optional<Calibrator> calibrator;
   std::optional<WorkerManager> workers;
+  std::optional<UploadFiles> upload_files;
+  std::optional<FileSources> sources;
+  std::optional<TransferStreams> transfer_streams;
+  std::optional<TraceRequests> traces;
   std::optional<CheckpointManager> checkpoints;
   std::optional<JobAdmission> admission;
   std::optional<JobManager> manager;
@@ -146,13 +153,13 @@ struct Daemon::Parts {
   std::optional<JobServiceImpl> job_service;
   std::optional<CheckpointServiceImpl> checkpoint_service;
   std::optional<AdminServiceImpl> admin_service;
+  std::optional<TransferServiceImpl> transfer_service;
   std::optional<WorkerServiceImpl> worker_service;
   MetricFiles metric_files{directory};  // belongs to `streams`
   std::set<std::string> jobs_to_copy;   // without a worker, but maybe with points to copy
   std::optional<MetricsCollector> metrics;
   std::optional<HttpSite> site;
   std::unique_ptr<HttpServer> http;
-  v1::TransferService::CallbackService transfer_service;  // answers UNIMPLEMENTED
   std::optional<Door> door;
   std::optional<GuardedJobService> guarded_jobs;
   std::optional<GuardedCheckpointService> guarded_checkpoints;
@@ -177,6 +184,7 @@ struct Daemon::Parts {
   void FollowMetricFiles();
   // Replies and events, so that the database has a bound.
   void ForgetTheOld();
+  void DeleteExpiredUploads();
   void CalibrateNewDevice();
 
   // Runs on the control thread and waits for it.
@@ -207,6 +215,19 @@ void Daemon::Parts::ForgetTheOld() {
   control.PostAfter(std::chrono::hours(1), [this] { ForgetTheOld(); });
 }
 
+void Daemon::Parts::DeleteExpiredUploads() {
+  const std::vector<std::string> expired = uploads->DeleteExpired();
+  if (!expired.empty()) {
+    transfers.Post([this, expired] {
+      for (const std::string& name : expired) upload_files->Forget(name);
+    });
+    validation.Post([this] { directory.EmptyTrash(); });
+  }
+  const std::chrono::milliseconds pause = options.upload_lifetime;
+  control.PostAfter(std::min<std::chrono::milliseconds>(pause / 4, std::chrono::hours(1)),
+                    [this] { DeleteExpiredUploads(); });
+}
+
 absl::Status Daemon::Parts::BuildJobs() {
   readers.emplace(directory);
   table.emplace(*store, hub);
@@ -231,12 +252,20 @@ absl::Status Daemon::Parts::BuildJobs() {
   PENSTOCK_ASSIGN_OR_RETURN(auto watcher, ProcessWatcher::Create());
   workers.emplace(std::move(worker_options), directory, *table, *reports, *options.devices, control,
                   std::move(watcher));
-  checkpoints.emplace(directory, *table);
+  uploads.emplace(
+      UploadOptions{.max_bytes = options.max_upload_bytes, .lifetime = options.upload_lifetime},
+      directory, *table);
+  upload_files.emplace(directory);
+  sources.emplace(directory, *table, *uploads, control);
+  transfer_streams.emplace(options.max_streams);
+  traces.emplace(directory, *table);
+  checkpoints.emplace(directory, *table, *sources);
   admission.emplace(AdmissionOptions{.max_queued_jobs = options.max_queued_jobs,
                                      .host_memory_limit_source = options.host_memory_limit_source,
-                                     .quotas = options.quotas},
+                                     .quotas = options.quotas,
+                                     .uploads_directory = directory.Uploads()},
                     *table, *workers);
-  manager.emplace(directory, *table, *readers, *admission, *workers, *options.devices);
+  manager.emplace(directory, *table, *readers, *uploads, *admission, *workers, *options.devices);
   tokens.emplace([this](const std::string& name, absl::Time time) { NoteTokenUse(name, time); });
   admin.emplace(store->access(), *tokens, *workers);
   moves.emplace(directory, *table, *readers, *admission, *checkpoints, *workers);
@@ -259,12 +288,19 @@ void Daemon::Parts::BuildServices() {
                                  .validation = validation,
                                  .streams = streams,
                                  .inspection = inspection,
+                                 .transfers = transfers,
                                  .manager = *manager,
                                  .admin = *admin,
                                  .moves = *moves,
                                  .checkpoints = *checkpoints,
                                  .reports = *reports,
                                  .watches = *watches,
+                                 .hub = hub,
+                                 .uploads = *uploads,
+                                 .upload_files = *upload_files,
+                                 .sources = *sources,
+                                 .transfer_streams = *transfer_streams,
+                                 .traces = *traces,
                                  .directory = directory,
                                  .workers = *workers,
                                  .devices = *options.devices,
@@ -273,6 +309,7 @@ void Daemon::Parts::BuildServices() {
                                  .planner = options.planner,
                                  .inspector = options.inspector,
                                  .output_checker = options.output_checker,
+                                 .allowed_roots = options.allowed_roots,
                                  .server_info = std::move(info)});
   metrics.emplace(*context, *table);
   site.emplace(*context, *metrics,
@@ -280,6 +317,7 @@ void Daemon::Parts::BuildServices() {
   job_service.emplace(*context);
   checkpoint_service.emplace(*context);
   admin_service.emplace(*context);
+  transfer_service.emplace(*context);
   worker_service.emplace(*context);
 }
 
@@ -292,7 +330,7 @@ void Daemon::Parts::BuildDoor(DoorOptions::Strangers strangers) {
   guarded_jobs.emplace(*door, *job_service);
   guarded_checkpoints.emplace(*door, *checkpoint_service);
   guarded_admin.emplace(*door, *admin_service);
-  guarded_transfers.emplace(*door, transfer_service);
+  guarded_transfers.emplace(*door, *transfer_service);
 }
 
 // The call's own thread must not wait for the disk.
@@ -328,6 +366,7 @@ absl::Status Daemon::Parts::Recover() {
   readers->Recover(names, *table);
   PENSTOCK_RETURN_IF_ERROR(checkpoints->Recover(names));
   PENSTOCK_RETURN_IF_ERROR(directory.DiscardUnknown(known));
+  PENSTOCK_RETURN_IF_ERROR(uploads->Recover());
   validation.Post([this] { directory.EmptyTrash(); });
   return absl::OkStatus();
 }
@@ -459,6 +498,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
     raw->workers->Dispatch();
     raw->Tick();
     raw->ForgetTheOld();
+    raw->DeleteExpiredUploads();
   });
   return daemon;
 }
@@ -505,6 +545,7 @@ void Daemon::Stop() {
   parts_->validation.Stop();
   parts_->streams.Stop();
   parts_->inspection.Stop();
+  parts_->transfers.Stop();
 }
 
 const std::string& Daemon::socket() const { return parts_->options.socket; }

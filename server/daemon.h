@@ -4,7 +4,8 @@
 //   lock ─ store ─ job table ─ workers, clients' operations ─ watch streams ─ services ─ servers
 //
 // Queues: control (store, table, every decision), validation (slow checks), streams (files for
-// watchers), inspection (data of a spec). gRPC threads and the process watcher only post to them.
+// watchers), inspection (data of a spec), transfers (files that clients send and fetch). gRPC
+// threads and the process watcher only post to them.
 #pragma once
 
 #include <chrono>
@@ -38,7 +39,10 @@ struct DaemonOptions {
   int64_t host_memory_bytes = 0;
   std::string host_memory_limit_source;
   int64_t max_queued_jobs = 1000;
-  int64_t max_streams = 1000;
+  int64_t max_streams = 1000;  // watch streams, and again of files that are sent and fetched
+  int64_t max_upload_bytes = int64_t{1} << 40;
+  // Of an upload that is not complete, after its last piece.
+  std::chrono::seconds upload_lifetime{24 * 3600};
   std::chrono::milliseconds worker_silence{120'000};
   int64_t aging_seconds = 0;
   std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;

@@ -18,5 +18,13 @@ inline constexpr std::string_view kNotOwner = "NOT_OWNER";
 inline constexpr std::string_view kRateLimited = "RATE_LIMITED";
 inline constexpr std::string_view kQuotaExceeded = "QUOTA_EXCEEDED";
 inline constexpr std::string_view kAuditBroken = "AUDIT_BROKEN";
+inline constexpr std::string_view kUploadNotFound = "UPLOAD_NOT_FOUND";
+inline constexpr std::string_view kUploadExists = "UPLOAD_EXISTS";
+inline constexpr std::string_view kUploadOffset = "UPLOAD_OFFSET";
+inline constexpr std::string_view kUploadCorrupt = "UPLOAD_CORRUPT";
+inline constexpr std::string_view kUploadIncomplete = "UPLOAD_INCOMPLETE";
+inline constexpr std::string_view kUploadInUse = "UPLOAD_IN_USE";
+inline constexpr std::string_view kUploadLimit = "UPLOAD_LIMIT";
+inline constexpr std::string_view kFileNotFound = "FILE_NOT_FOUND";
 
 }  // namespace penstock::reason

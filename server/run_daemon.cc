@@ -124,6 +124,7 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.host_memory_limit_source = configured ? "host_memory_bytes of penstockd" : limit.source;
   options.max_queued_jobs = config.max_queued_jobs();
   options.max_streams = config.max_streams();
+  options.max_upload_bytes = config.max_upload_bytes();
   options.worker_silence = std::chrono::seconds(config.worker_silence_seconds());
   options.aging_seconds = config.priority_aging_seconds();
   options.stream_heartbeat = std::chrono::seconds(config.stream_heartbeat_seconds());
@@ -133,8 +134,11 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.profiles = std::make_shared<const ProfileStore>(config.state_directory() + "/profiles",
                                                           std::move(hooks.profiles));
   options.calibrate_at_start = config.calibrate_at_start();
-  options.planner = hooks.make_planner(roots, options.devices, options.profiles);
-  options.inspector = hooks.make_inspector(roots, options.devices,
+  // Complete uploads may be read, and nothing written among them (JobAdmission::CheckOutputFree).
+  std::vector<std::string> readable = roots;
+  readable.push_back(config.state_directory() + "/uploads");
+  options.planner = hooks.make_planner(readable, options.devices, options.profiles);
+  options.inspector = hooks.make_inspector(readable, options.devices,
                                            config.inspection_memory_bytes() > 0
                                                ? config.inspection_memory_bytes()
                                                : InspectionMemoryBytes(options.host_memory_bytes));

@@ -13,14 +13,15 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-ENGINE_ORDER = ["base", "model", "plan", "memory", "cuda", "kernels", "nn", "exec",
-                "tokenizer", "template", "data", "provenance", "train", "audit"]
+ENGINE_ORDER = ["base", "model", "provenance", "plan", "memory", "cuda", "kernels", "nn", "exec",
+                "tokenizer", "template", "data", "train", "audit"]
 CUDA_FOLDERS = ("engine/cuda/", "engine/exec/cuda/")
 # Path rules, memory limits and what columns of rows mean are needed before a job exists; who holds a
 # checkpoint, while it runs.
 SERVER_MAY = {"engine/engine.h", "engine/train/checkpoint_directory.h", "engine/train/rooted_file.h",
               "engine/memory/host_memory.h", "engine/data/dataset_info.h",
-              "engine/data/format_spec.h", "engine/provenance/signing_key.h"}
+              "engine/data/format_spec.h", "engine/provenance/sha256.h",
+              "engine/provenance/signing_key.h"}
 # `penstock verify` and `penstock diff` are to work where no daemon is: they read files, and nothing
 # of a job.
 CLIENT_MAY = ("base", "provenance", "audit")

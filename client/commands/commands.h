@@ -31,6 +31,10 @@ void AddExport(CLI::App& app, Context& context);
 void AddVerify(CLI::App& app, Context& context);
 void AddDiff(CLI::App& app, Context& context);
 void AddKey(CLI::App& app, Context& context);
+void AddDownload(CLI::App& app, Context& context);
+// upload and uploads.
+void AddUpload(CLI::App& app, Context& context);
+void AddTrace(CLI::App& app, Context& context);
 void AddInfo(CLI::App& app, Context& context);
 void AddTop(CLI::App& app, Context& context);
 void AddCalibrate(CLI::App& app, Context& context);

@@ -25,12 +25,17 @@ ExitCode Delete(const Context& context, const std::string& name, RpcClient& clie
 
 void AddDelete(CLI::App& app, Context& context) {
   auto text = std::make_shared<std::string>();
-  CLI::App* command = app.add_subcommand("delete",
-                                         "Delete an ended job with its logs, metrics and "
-                                         "checkpoints, or one checkpoint; exports stay");
-  command->add_option("job", *text, "Id or name of the job, or {job}/checkpoints/{step}")
+  CLI::App* command =
+      app.add_subcommand("delete",
+                         "Delete an ended job with its logs, metrics and "
+                         "checkpoints, or one checkpoint, or an upload; exports stay");
+  command->add_option("job", *text, "Id or name of the job, {job}/checkpoints/{step}, uploads/{id}")
       ->required();
   OnConnected(*command, context, [&context, text](RpcClient& client) {
+    if (absl::StartsWith(*text, "uploads/")) {
+      return Delete(context, *text, client, client.transfers(),
+                    &v1::TransferService::Stub::DeleteUpload);
+    }
     const std::string name = JobName(*text);
     if (absl::StrContains(name, "/checkpoints/")) {
       return Delete(context, name, client, client.checkpoints(),

@@ -320,6 +320,7 @@ class TrainRun {
       loss_ = record.loss;
       evaluation_loss_.reset();
       observer_.OnStep(record);
+      if (observer_.TakeTraceRequest()) observer_.OnStepTrace(trainer_->TraceOfLastStep());
       saves_->Collect();
       if (spike && MayRollBack() && RollBack()) return absl::OkStatus();
       PENSTOCK_RETURN_IF_ERROR(CheckStreak(record));

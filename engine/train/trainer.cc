@@ -2,9 +2,11 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/plan/chrome_trace.h"
 #include "engine/train/schedule.h"
 
 namespace penstock {
@@ -183,6 +185,18 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
   }
   record.step_seconds = SecondsSince(start);
   return record;
+}
+
+std::string Trainer::TraceOfLastStep() const {
+  const bool full =
+      train_stream_->ShapeOfStep(steps_done_ - 1).micro_batches == full_program_.micro_batches;
+  std::vector<SimulatedOp> timeline;
+  for (const OpTime& time : executor_->timeline()) {
+    timeline.push_back({.start = static_cast<double>(time.start_ns) * 1e-9,
+                        .end = static_cast<double>(time.end_ns) * 1e-9});
+  }
+  return ChromeTrace(full ? full_program_ : tail_program_, timeline,
+                     absl::StrCat("measured: step ", steps_done_));
 }
 
 absl::StatusOr<EvaluationRecord> Trainer::Evaluate(

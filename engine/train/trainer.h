@@ -48,6 +48,10 @@ class Trainer {
   // the device is newer there than in the store: SettleStore() before the store is read.
   absl::StatusOr<StepRecord> Step(int64_t step);
 
+  // What each lane did in the last step, as measured. Right after Step(): the executor keeps the
+  // timeline of what it ran last.
+  std::string TraceOfLastStep() const;
+
   // Brings the store to the state after the last step.
   absl::Status SettleStore();
   // Of which step the store holds the state as it is, without asking the device for anything: the

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
-#include "server/access/digest.h"
+#include "engine/provenance/sha256.h"
 #include "server/reasons.h"
 
 namespace penstock::server {
@@ -38,7 +38,7 @@ std::string AuditHash(const std::string& before, const v1::AuditEntry& entry) {
   Append(bytes, entry.method());
   Append(bytes, entry.resource());
   Append(bytes, entry.request_sha256());
-  return Sha256Hex(bytes);
+  return Sha256Of(bytes);
 }
 
 absl::Status AuditChain::Follow(const v1::AuditEntry& entry) {

@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
-#include "server/access/digest.h"
+#include "engine/provenance/sha256.h"
 #include "server/reasons.h"
 
 namespace penstock::server {
@@ -40,7 +40,7 @@ std::string NewTokenSecret() { return absl::StrCat("pst_", RandomHex(kSecretByte
 
 std::string NewTokenId() { return RandomHex(kIdBytes); }
 
-std::string TokenHash(std::string_view secret) { return Sha256Hex(secret); }
+std::string TokenHash(std::string_view secret) { return Sha256Of(secret); }
 
 void TokenBook::Add(const v1::Token& token, const std::string& hash) {
   Entry entry;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "server/jobs/checkpoint_readers.h"
 #include "server/jobs/page_token.h"
 #include "server/jobs/request_replay.h"
 #include "server/store/job_state.h"
@@ -129,6 +130,9 @@ absl::Status CheckpointManager::CheckNotHeld(const CheckpointHolds& holds,
   if (IsPinned(holds, name.step)) return InUse(name, "is pinned", "unpin it first");
   const auto held = holds.find(name.step);
   if (held == holds.end()) return absl::OkStatus();
+  if (held->second.contains(kDownloadHolder)) {
+    return InUse(name, "is being downloaded", "try again when that is over");
+  }
   return InUse(name, absl::StrCat("is read by jobs/", *held->second.begin()),
                "wait for the end of that job, or cancel it");
 }
@@ -155,6 +159,7 @@ absl::StatusOr<v1::DeleteCheckpointResponse> CheckpointManager::Delete(
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name, ParseCheckpointName(request.name(), "name"));
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
                             table_.store().GetCheckpoint(name.job, name.step));
+  downloads_.ReleaseIdle(name);
   PENSTOCK_RETURN_IF_ERROR(CheckDeletable(name));
   PENSTOCK_RETURN_IF_ERROR(table_.store().access().EnterCall());
   const std::string directory = directory_.Checkpoints(name.job);
@@ -172,6 +177,9 @@ absl::Status CheckpointManager::SupersedeAfter(const CheckpointName& name) {
   const std::string directory = directory_.Checkpoints(name.job);
   PENSTOCK_ASSIGN_OR_RETURN(
       const auto later, table_.store().ListCheckpoints(name.job, name.step, /*limit=*/INT64_MAX));
+  for (const v1::Checkpoint& checkpoint : later) {
+    downloads_.ReleaseIdle({.job = name.job, .step = checkpoint.step()});
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointHolds holds, ListCheckpointHolds(directory));
   for (const v1::Checkpoint& checkpoint : later) {
     PENSTOCK_RETURN_IF_ERROR(CheckNotHeld(holds, {.job = name.job, .step = checkpoint.step()}));

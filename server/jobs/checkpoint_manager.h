@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "engine/train/checkpoint_directory.h"
 #include "penstock/v1/checkpoint_service.pb.h"
+#include "server/jobs/file_sources.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/request_checks.h"
 #include "server/store/state_directory.h"
@@ -18,8 +19,8 @@ namespace penstock::server {
 
 class CheckpointManager {
  public:
-  CheckpointManager(const StateDirectory& directory, JobTable& table)
-      : directory_(directory), table_(table) {}
+  CheckpointManager(const StateDirectory& directory, JobTable& table, FileSources& downloads)
+      : directory_(directory), table_(table), downloads_(downloads) {}
 
   absl::StatusOr<v1::ListCheckpointsResponse> List(const v1::ListCheckpointsRequest& request);
   absl::StatusOr<v1::GetCheckpointResponse> Get(const v1::GetCheckpointRequest& request);
@@ -31,6 +32,9 @@ class CheckpointManager {
   // Takes the checkpoints after `name` out of the way of a job that goes back to it.
   // FailedPrecondition / CHECKPOINT_IN_USE, with all of them where they were, if one is held.
   absl::Status SupersedeAfter(const CheckpointName& name);
+
+  // FailedPrecondition / CHECKPOINT_IN_USE while a client fetches one of the job's.
+  absl::Status CheckNotDownloaded(const std::string& job) { return downloads_.ReleaseAll(job); }
 
   // Forgets checkpoints of `jobs` whose directory is gone: a crash came between the two halves of
   // Delete(). Once, at start.
@@ -44,6 +48,7 @@ class CheckpointManager {
 
   const StateDirectory& directory_;
   JobTable& table_;
+  FileSources& downloads_;
 };
 
 }  // namespace penstock::server

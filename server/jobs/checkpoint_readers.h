@@ -15,6 +15,9 @@
 
 namespace penstock::server {
 
+// Who holds a checkpoint that clients fetch the files of (file_sources.h): no job's id.
+inline constexpr char kDownloadHolder[] = "download.";
+
 // The checkpoint that the job reads; nothing if it reads none.
 std::optional<CheckpointName> CheckpointReadBy(const v1::Job& job);
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
@@ -72,6 +73,13 @@ absl::Status JobAdmission::CheckMemory(const v1::JobPlan& plan) const {
 absl::Status JobAdmission::CheckOutputFree(const std::string& directory,
                                            const std::string& field) const {
   if (directory.empty()) return absl::OkStatus();
+  if (absl::StartsWith(directory, options_.uploads_directory + "/")) {
+    return Error(absl::StatusCode::kPermissionDenied, reason::kPathNotAllowed,
+                 absl::StrCat(field, ": ", directory,
+                              " is among the uploads, which nobody writes to; choose a directory "
+                              "under an allowed root"),
+                 {{"field", field}, {"found", directory}});
+  }
   for (const auto& [row, job] : table_.active()) {
     const v1::Job& other = job->stored.job;
     const std::string& taken =

@@ -16,6 +16,8 @@ struct AdmissionOptions {
   int64_t max_queued_jobs = 1000;
   std::string host_memory_limit_source;
   Quotas quotas;
+  // Where complete uploads lie, which nobody writes to.
+  std::string uploads_directory;
 };
 
 class JobAdmission {
@@ -29,7 +31,8 @@ class JobAdmission {
   absl::Status CheckRoom(const std::string& owner) const;
   // ResourceExhausted / HOST_MEMORY_INSUFFICIENT for a plan that never fits.
   absl::Status CheckMemory(const v1::JobPlan& plan) const;
-  // No unfinished job will write to the same directory: the later one would lose its work.
+  // No unfinished job will write to the same directory: the later one would lose its work. And it
+  // is no upload's.
   absl::Status CheckOutputFree(const std::string& directory, const std::string& field) const;
   // The jobs of queue.after are there and can still come to the end that the job waits for.
   // InvalidArgument / SPEC_INVALID, NotFound / JOB_NOT_FOUND, FailedPrecondition /

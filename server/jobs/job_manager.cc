@@ -33,11 +33,13 @@ constexpr int64_t kRecentCheckpoints = 50;
 }  // namespace
 
 JobManager::JobManager(const StateDirectory& directory, JobTable& table,
-                       const CheckpointReaders& readers, const JobAdmission& admission,
-                       WorkerManager& workers, DeviceRegistry& devices)
+                       const CheckpointReaders& readers, UploadManager& uploads,
+                       const JobAdmission& admission, WorkerManager& workers,
+                       DeviceRegistry& devices)
     : directory_(directory),
       table_(table),
       readers_(readers),
+      uploads_(uploads),
       admission_(admission),
       workers_(workers),
       devices_(devices) {}
@@ -82,7 +84,10 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
 }
 
 absl::Status JobManager::CheckStart(const v1::JobSpec& spec) {
-  if (spec.start_checkpoint().empty()) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(uploads_.CheckUsable(spec));
+  const std::string& start = spec.start_checkpoint();
+  if (start.empty()) return absl::OkStatus();
+  if (absl::StartsWith(start, "uploads/")) return CheckUploadName(start, "spec.start_checkpoint");
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(spec.start_checkpoint(), "spec.start_checkpoint"));
   return table_.store().GetCheckpoint(name.job, name.step).status();
@@ -145,6 +150,8 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
   PENSTOCK_RETURN_IF_ERROR(CheckRuns(planned.spec()));
+  // Its paths are resolved now: a link may have led to an upload.
+  PENSTOCK_RETURN_IF_ERROR(uploads_.CheckUsable(planned.spec()));
   PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan()));
   PENSTOCK_RETURN_IF_ERROR(
       admission_.CheckOutputFree(planned.spec().output().directory(), "output.directory"));

@@ -22,6 +22,7 @@
 #include "server/jobs/checkpoint_readers.h"
 #include "server/jobs/job_admission.h"
 #include "server/jobs/job_table.h"
+#include "server/jobs/upload_manager.h"
 #include "server/jobs/worker_manager.h"
 
 namespace penstock::server {
@@ -51,7 +52,8 @@ struct WatchBatch {
 class JobManager {
  public:
   JobManager(const StateDirectory& directory, JobTable& table, const CheckpointReaders& readers,
-             const JobAdmission& admission, WorkerManager& workers, DeviceRegistry& devices);
+             UploadManager& uploads, const JobAdmission& admission, WorkerManager& workers,
+             DeviceRegistry& devices);
 
   // The stored reply, or nothing if the job may be planned.
   absl::StatusOr<std::optional<v1::CreateJobResponse>> BeginCreate(
@@ -81,7 +83,8 @@ class JobManager {
   absl::StatusOr<v1::ReleaseDeviceResponse> ReleaseDevice(const v1::ReleaseDeviceRequest& request);
 
  private:
-  // NotFound / CHECKPOINT_NOT_FOUND if spec.start_checkpoint is not there.
+  // NotFound / CHECKPOINT_NOT_FOUND if spec.start_checkpoint is not there, and UploadManager's
+  // errors for uploads that the spec names.
   absl::Status CheckStart(const v1::JobSpec& spec);
   // What differs from the job whose checkpoint the spec starts from, as warnings.
   void AddStartWarnings(v1::Job& job);
@@ -94,6 +97,7 @@ class JobManager {
   const StateDirectory& directory_;
   JobTable& table_;
   const CheckpointReaders& readers_;
+  UploadManager& uploads_;
   const JobAdmission& admission_;
   WorkerManager& workers_;
   DeviceRegistry& devices_;

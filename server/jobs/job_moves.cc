@@ -223,6 +223,7 @@ absl::StatusOr<v1::DeleteJobResponse> JobMoves::Delete(const v1::DeleteJobReques
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::DeleteJobResponse>(table_.store(), request));
   if (replay) return *replay;
   PENSTOCK_RETURN_IF_ERROR(CheckNotInUse(request.name()));
+  PENSTOCK_RETURN_IF_ERROR(checkpoints_.CheckNotDownloaded(request.name()));
   v1::DeleteJobResponse response;
   const auto record = MakeRecord(request, response);
   PENSTOCK_RETURN_IF_ERROR(table_.store().DeleteJob(request.name(), record ? &*record : nullptr));

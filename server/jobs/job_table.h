@@ -31,8 +31,10 @@ struct RunningWorker {
   std::string device;
   std::optional<SegmentWriter> metrics;
   uint64_t acknowledged = 0;
-  uint64_t save_request = 0;  // ReportResponse.save_request
-  int64_t last_step = 0;      // of the metrics that this daemon has stored
+  uint64_t save_request = 0;   // ReportResponse.save_request
+  uint64_t trace_request = 0;  // ReportResponse.trace_request
+  uint64_t trace_written = 0;  // the last that was answered
+  int64_t last_step = 0;       // of the metrics that this daemon has stored
   int64_t log_bytes = 0;
   Clock::time_point last_report = Clock::now();
   std::optional<internal::AttemptOutcome> outcome;

@@ -1,13 +1,16 @@
 #include "server/jobs/request_checks.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "engine/base/relative_path.h"
 #include "engine/base/status.h"
+#include "engine/provenance/sha256.h"
 
 namespace penstock::server {
 namespace {
@@ -72,6 +75,69 @@ absl::StatusOr<CheckpointName> ParseCheckpointName(const std::string& name,
     }
   }
   return Invalid(field, name, "jobs/{id}/checkpoints/{step}");
+}
+
+absl::Status CheckUploadName(const std::string& name, const std::string& field) {
+  if (absl::StartsWith(name, "uploads/") && IsJobId(name.substr(8))) return absl::OkStatus();
+  return Invalid(field, name, "uploads/{id}");
+}
+
+namespace {
+
+constexpr int kMaxUploadFiles = 10'000;
+// A reply has them too, and must stay within the 4 MiB that clients take.
+constexpr int64_t kMaxAnnouncedBytes = int64_t{2} << 20;
+
+absl::Status CheckUploadFile(const v1::FileEntry& file, const std::string& field) {
+  if (!IsRelativePath(file.path())) {
+    return Invalid(field + ".path", file.path(), kRelativePathRule);
+  }
+  if (file.bytes() < 0) return Invalid(field + ".bytes", absl::StrCat(file.bytes()), "0 or more");
+  if (!BytesOfHex(file.sha256(), sizeof(Sha256Digest))) {
+    return Invalid(field + ".sha256", file.sha256(), "64 digits of lower-case hexadecimal");
+  }
+  return absl::OkStatus();
+}
+
+// Two files of one name, or a file where another one has a directory.
+absl::Status CheckDistinct(const v1::CreateUploadRequest& request) {
+  std::set<absl::string_view> files, directories;
+  for (const v1::FileEntry& file : request.files()) {
+    const std::string& path = file.path();
+    if (!files.insert(path).second) return Invalid("files", path, "each path once");
+    for (size_t slash = path.find('/'); slash != std::string::npos;
+         slash = path.find('/', slash + 1)) {
+      directories.insert(absl::string_view(path).substr(0, slash));
+    }
+  }
+  for (const absl::string_view directory : directories) {
+    if (files.contains(directory)) {
+      return Invalid("files", std::string(directory), "a file or a directory, not both");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> CheckUploadFiles(const v1::CreateUploadRequest& request) {
+  const std::string count = absl::StrCat(request.files_size(), " files");
+  if (request.files_size() < 1 || request.files_size() > kMaxUploadFiles) {
+    return Invalid("files", count, absl::StrCat("1 to ", kMaxUploadFiles));
+  }
+  if (static_cast<int64_t>(request.ByteSizeLong()) > kMaxAnnouncedBytes) {
+    return Invalid("files", absl::StrCat(count, " of ", request.ByteSizeLong(), " bytes"),
+                   absl::StrCat("names and hashes of at most ", kMaxAnnouncedBytes, " bytes"));
+  }
+  int64_t bytes = 0;
+  for (int i = 0; i < request.files_size(); ++i) {
+    PENSTOCK_RETURN_IF_ERROR(CheckUploadFile(request.files(i), absl::StrCat("files[", i, "]")));
+    if (__builtin_add_overflow(bytes, int64_t{request.files(i).bytes()}, &bytes)) {
+      return Invalid("files", "more than 2^63 bytes", "less than that");
+    }
+  }
+  PENSTOCK_RETURN_IF_ERROR(CheckDistinct(request));
+  return bytes;
 }
 
 absl::Status CheckRequestId(const std::string& id) {

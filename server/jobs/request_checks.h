@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "penstock/v1/job_spec.pb.h"
+#include "penstock/v1/transfer_service.pb.h"
 
 namespace penstock::server {
 
@@ -23,6 +24,12 @@ struct CheckpointName {
 // jobs/{id}/checkpoints/{step}
 absl::StatusOr<CheckpointName> ParseCheckpointName(const std::string& name,
                                                    const std::string& field);
+
+// uploads/{id}, with an id as a job's.
+absl::Status CheckUploadName(const std::string& name, const std::string& field);
+// The announced files of an upload: 1 to 10,000, with paths that name one file each and lie beneath
+// a directory, and SHA-256 in lower-case hexadecimal. Gives the bytes of all of them.
+absl::StatusOr<int64_t> CheckUploadFiles(const v1::CreateUploadRequest& request);
 
 // Empty, or at most 128 printable ASCII characters.
 absl::Status CheckRequestId(const std::string& id);

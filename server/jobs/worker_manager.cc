@@ -11,6 +11,7 @@
 #include "google/protobuf/util/time_util.h"
 #include "server/fault/fault_point.h"
 #include "server/jobs/checkpoint_readers.h"
+#include "server/jobs/request_checks.h"
 #include "server/jobs/schedule_snapshot.h"
 #include "server/jobs/worker_lock.h"
 #include "server/rpc/grpc_status.h"
@@ -181,6 +182,9 @@ absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::stri
     *assignment.mutable_train() = stored.train();
   } else {
     *assignment.mutable_export_()->mutable_spec() = stored.export_();
+  }
+  if (CheckUploadName(stored.train().start_checkpoint(), "start_checkpoint").ok()) {
+    assignment.set_start_checkpoint_directory(directory_.Upload(stored.train().start_checkpoint()));
   }
   if (const std::optional<CheckpointName> read = CheckpointReadBy(stored)) {
     PENSTOCK_ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,

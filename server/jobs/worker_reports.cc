@@ -119,6 +119,7 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
   response.set_command(IsStopping(job->state()) ? internal::WORKER_COMMAND_STOP
                                                 : internal::WORKER_COMMAND_CONTINUE);
   response.set_save_request(job->worker->save_request);
+  response.set_trace_request(job->worker->trace_request);
   return response;
 }
 
@@ -179,7 +180,10 @@ absl::Status WorkerReports::Store(ActiveJob& job, internal::WorkerEvent event) {
       worker.outcome = std::move(*event.mutable_outcome());
       worker.outcome_time = RunningWorker::Clock::now();
       break;
-    case internal::WorkerEvent::kTraceWritten:  // none was asked for
+    case internal::WorkerEvent::kTraceWritten:
+      PENSTOCK_RETURN_IF_ERROR(store.Acknowledge(name, attempt, number));
+      worker.trace_written = event.trace_written();
+      break;
     case internal::WorkerEvent::EVENT_NOT_SET:
       return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
                    absl::StrCat("event ", number, " of ", name, " says nothing"));

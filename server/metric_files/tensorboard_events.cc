@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "boost/crc.hpp"
+#include "engine/base/crc32c.h"
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
 
@@ -18,9 +18,7 @@ constexpr int64_t kHeadBytes = 12;
 constexpr int64_t kTailBytes = 4;
 
 uint32_t MaskedCrc32c(std::string_view bytes) {
-  boost::crc_optimal<32, 0x1EDC6F41, 0xFFFFFFFF, 0xFFFFFFFF, true, true> crc;
-  crc.process_bytes(bytes.data(), bytes.size());
-  const uint32_t value = crc.checksum();
+  const uint32_t value = Crc32c(bytes);
   return ((value >> 15) | (value << 17)) + 0xA282EAD8u;
 }
 

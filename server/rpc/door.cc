@@ -8,10 +8,10 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "engine/base/status.h"
+#include "engine/provenance/sha256.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "grpcpp/security/auth_context.h"
-#include "server/access/digest.h"
 #include "server/reasons.h"
 #include "spdlog/spdlog.h"
 
@@ -143,7 +143,7 @@ absl::StatusOr<std::shared_ptr<Call>> Door::Decide(std::string_view method,
   call->method = std::string(method);
   call->changes = rule->effect == Effect::kChanges;
   if (call->changes && request != nullptr) {
-    call->request_sha256 = Sha256Hex(Deterministic(*request));
+    call->request_sha256 = Sha256Of(Deterministic(*request));
   }
   call->identity = std::move(identity);
   return call;

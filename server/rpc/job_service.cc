@@ -1,6 +1,7 @@
 #include "server/rpc/job_service.h"
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -9,6 +10,7 @@
 #include "server/jobs/metric_store.h"
 #include "server/jobs/request_checks.h"
 #include "server/rpc/data_build_reactor.h"
+#include "server/rpc/trace_reactor.h"
 #include "server/rpc/unary_call.h"
 
 namespace penstock::server {
@@ -251,6 +253,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobMetrics(grpc::CallbackServerCon
     });
   });
   return call.reactor();
+}
+
+grpc::ServerWriteReactor<v1::TraceJobResponse>* JobServiceImpl::TraceJob(
+    grpc::CallbackServerContext* /*context*/, const v1::TraceJobRequest* request) {
+  const auto reactor = std::make_shared<TraceReactor>(services_, request->name());
+  reactor->Begin();
+  return reactor.get();
 }
 
 }  // namespace penstock::server

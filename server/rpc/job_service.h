@@ -44,6 +44,8 @@ class JobServiceImpl : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* ListJobMetrics(grpc::CallbackServerContext* context,
                                            const v1::ListJobMetricsRequest* request,
                                            v1::ListJobMetricsResponse* response) override;
+  grpc::ServerWriteReactor<v1::TraceJobResponse>* TraceJob(
+      grpc::CallbackServerContext* context, const v1::TraceJobRequest* request) override;
 
  private:
   ServiceContext& services_;

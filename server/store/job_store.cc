@@ -73,6 +73,8 @@ absl::StatusOr<StoredJob> ReadJob(const Statement& row) {
 }
 constexpr const char* kSelectJob = "SELECT row, worker_deaths, message FROM job ";
 
+}  // namespace
+
 absl::Status WriteRequest(Database& database, const RequestRecord& request) {
   return Statement(database,
                    "INSERT INTO request (method, id, hash, reply, unix_seconds) "
@@ -84,8 +86,6 @@ absl::Status WriteRequest(Database& database, const RequestRecord& request) {
       .Bind(static_cast<int64_t>(time(nullptr)))
       .Run();
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
   PENSTOCK_RETURN_IF_ERROR(RefuseNetworkFileSystem(path));

@@ -43,6 +43,9 @@ struct RequestRecord {
   std::string reply;  // serialized response message
 };
 
+// Inside the transaction of its effect.
+absl::Status WriteRequest(Database& database, const RequestRecord& request);
+
 struct StoredEvent {
   uint64_t cursor = 0;
   // One of the events that are stored is set; the cursor is not.
@@ -133,6 +136,8 @@ class JobStore {
   AccessStore& access() { return *access_; }
   // Of the jobs that are there, and of what else has one; in step with the store.
   OwnerIndex& owners() { return owners_; }
+  // The one connection, for the tables of upload_store.h.
+  Database& database() { return *database_; }
 
  private:
   explicit JobStore(std::unique_ptr<Database> database);

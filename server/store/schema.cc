@@ -69,6 +69,18 @@ CREATE TABLE audit (
   message BLOB NOT NULL
 ) STRICT;
 )sql",
+    // upload.message is a penstock.v1.Upload without its files; upload.files is one with nothing
+    // else.
+    R"sql(
+CREATE TABLE upload (
+  row INTEGER PRIMARY KEY AUTOINCREMENT,
+  name TEXT NOT NULL UNIQUE,
+  complete INTEGER NOT NULL DEFAULT 0,
+  bytes INTEGER NOT NULL,
+  message BLOB NOT NULL,
+  files BLOB NOT NULL
+) STRICT;
+)sql",
 };
 
 absl::StatusOr<int64_t> Version(Database& database) {

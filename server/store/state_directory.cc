@@ -129,7 +129,7 @@ absl::StatusOr<StateDirectory> StateDirectory::Prepare(const std::string& path) 
   }
   PENSTOCK_RETURN_IF_ERROR(CheckNotShared(resolved.string()));
   StateDirectory directory(resolved.string());
-  for (const char* part : {"/jobs", "/trash", "/token_cache"}) {
+  for (const char* part : {"/jobs", "/trash", "/token_cache", "/incoming", "/uploads"}) {
     PENSTOCK_RETURN_IF_ERROR(MakeDirectory(directory.path() + part));
   }
   return directory;
@@ -158,17 +158,46 @@ absl::Status StateDirectory::DiscardPath(const std::string& path) const {
 
 absl::Status StateDirectory::Discard(const std::string& job) const { return DiscardPath(Job(job)); }
 
-absl::Status StateDirectory::DiscardUnknown(const std::set<std::string>& known) const {
+absl::Status StateDirectory::DiscardUnknown(const std::string& folder, const std::string& kind,
+                                            const std::set<std::string>& known) const {
   std::error_code error;
   std::vector<std::string> unknown;
-  for (fs::directory_iterator it(path_ + "/jobs", error), end; !error && it != end;
-       it.increment(error)) {
-    const std::string name = "jobs/" + it->path().filename().string();
-    if (!known.contains(name)) unknown.push_back(name);
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    if (!known.contains(kind + it->path().filename().string())) unknown.push_back(it->path());
   }
-  if (error) return IoError(path_ + "/jobs", "cannot list", error.value());
-  for (const std::string& name : unknown) PENSTOCK_RETURN_IF_ERROR(Discard(name));
+  if (error) return IoError(folder, "cannot list", error.value());
+  for (const std::string& path : unknown) PENSTOCK_RETURN_IF_ERROR(DiscardPath(path));
   return absl::OkStatus();
+}
+
+absl::Status StateDirectory::DiscardUnknown(const std::set<std::string>& known) const {
+  return DiscardUnknown(path_ + "/jobs", "jobs/", known);
+}
+
+absl::Status StateDirectory::DiscardUnknownUploads(const std::set<std::string>& known) const {
+  PENSTOCK_RETURN_IF_ERROR(DiscardUnknown(path_ + "/incoming", "uploads/", known));
+  return DiscardUnknown(Uploads(), "uploads/", known);
+}
+
+std::string StateDirectory::Incoming(const std::string& upload) const {
+  return absl::StrCat(path_, "/incoming/", upload.substr(upload.find('/') + 1));
+}
+
+absl::Status StateDirectory::MakeIncoming(const std::string& upload) const {
+  return MakeDirectory(Incoming(upload));
+}
+
+absl::Status StateDirectory::PublishUpload(const std::string& upload) const {
+  const std::string from = Incoming(upload);
+  const std::string to = Upload(upload);
+  if (rename(from.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    if (error != ENOENT || access(to.c_str(), F_OK) != 0) {
+      return IoError(from, "cannot be renamed into uploads/", error);
+    }
+  }
+  PENSTOCK_RETURN_IF_ERROR(SyncDirectory(Uploads()));
+  return SyncDirectory(path_ + "/incoming");
 }
 
 void StateDirectory::EmptyTrash() const {

@@ -5,7 +5,10 @@
 //   token_cache/
 //   jobs/{id}/worker.lock  metrics.seg  checkpoints/{step}/
 //   jobs/{id}/attempts/{n}/assignment.pb  worker.log  outcome.pb
-//   trash/                                 of deleted jobs, on its way out
+//   jobs/{id}/attempts/{n}/trace.json      the last that was asked for
+//   incoming/{id}/                         of uploads, while they come
+//   uploads/{id}/                          of those that are complete
+//   trash/                                 of deleted jobs and uploads, on its way out
 #pragma once
 
 #include <cstdint>
@@ -34,6 +37,7 @@ class StateDirectory {
   std::string Endpoint() const { return path_ + "/endpoint.json"; }
   std::string WorkerSocket() const { return path_ + "/worker.sock"; }
   std::string SigningKey() const { return path_ + "/signing.key"; }
+  std::string Uploads() const { return path_ + "/uploads"; }
   std::string TokenCache() const { return path_ + "/token_cache"; }
 
   // `job` is jobs/{id}, already checked.
@@ -52,6 +56,18 @@ class StateDirectory {
     return Attempt(job, attempt) + "/assignment.pb";
   }
 
+  std::string Trace(const std::string& job, int32_t attempt) const {
+    return Attempt(job, attempt) + "/trace.json";
+  }
+
+  // `upload` is uploads/{id}, already checked.
+  std::string Upload(const std::string& upload) const { return path_ + "/" + upload; }
+  std::string Incoming(const std::string& upload) const;
+  // Where its files come in. Fine if it is there.
+  absl::Status MakeIncoming(const std::string& upload) const;
+  // From incoming/ to uploads/, durably. Fine if it was done before.
+  absl::Status PublishUpload(const std::string& upload) const;
+
   absl::Status MakeAttempt(const std::string& job, int32_t attempt) const;
 
   // Moves what lies there into trash/, at once however large it is. Nothing there is fine.
@@ -61,11 +77,16 @@ class StateDirectory {
   // Discards directories of jobs/ that are not in `known` (names jobs/{id}): what a crash left
   // between deleting a job's row and its files.
   absl::Status DiscardUnknown(const std::set<std::string>& known) const;
+  // The same for uploads/ and incoming/.
+  absl::Status DiscardUnknownUploads(const std::set<std::string>& known) const;
   // Deletes what lies in trash/. Slow; never follows symbolic links.
   void EmptyTrash() const;
 
  private:
   explicit StateDirectory(std::string path) : path_(std::move(path)) {}
+  // What lies in `folder` and has no name `kind`{entry} in `known`.
+  absl::Status DiscardUnknown(const std::string& folder, const std::string& kind,
+                              const std::set<std::string>& known) const;
   std::string path_;
 };
 

@@ -1,5 +1,7 @@
 #include "server/worker/job_observer.h"
 
+#include <unistd.h>
+
 #include <cmath>
 #include <utility>
 
@@ -8,6 +10,7 @@
 #include "server/spec/convert.h"
 #include "server/status_proto.h"
 #include "server/store/log_file.h"
+#include "server/store/state_directory.h"
 #include "spdlog/spdlog.h"
 
 namespace penstock::server {
@@ -45,10 +48,11 @@ const char* PointOf(Phase phase) {
 
 }  // namespace
 
-JobObserver::JobObserver(std::string job, int32_t attempt, Reporter* reporter,
-                         const std::atomic<bool>* stop_requested)
+JobObserver::JobObserver(std::string job, int32_t attempt, std::string trace_path,
+                         Reporter* reporter, const std::atomic<bool>* stop_requested)
     : job_(std::move(job)),
       attempt_(attempt),
+      trace_path_(std::move(trace_path)),
       reporter_(reporter),
       stop_requested_(stop_requested) {}
 
@@ -179,6 +183,24 @@ void JobObserver::OnCheckpointFailed(int64_t step, const absl::Status& error) {
   reporter_->Record(std::move(event));
   Beat();
   spdlog::error("checkpoint of step {} not saved: {}", step, std::string(error.message()));
+}
+
+bool JobObserver::TakeTraceRequest() {
+  const uint64_t request = reporter_->TakeTraceRequest();
+  if (request != 0) trace_request_ = request;
+  return request != 0;
+}
+
+void JobObserver::OnStepTrace(const std::string& chrome_trace) {
+  if (const absl::Status written = WriteFileDurably(trace_path_, chrome_trace); !written.ok()) {
+    // The daemon is answered all the same: it finds no file, or could wait for ever.
+    spdlog::error("the timeline of the step is not written: {}", std::string(written.message()));
+    unlink(trace_path_.c_str());
+  }
+  internal::WorkerEvent event;
+  event.set_trace_written(trace_request_);
+  reporter_->Record(std::move(event));
+  Beat();
 }
 
 Wish JobObserver::Ask() {

@@ -16,7 +16,8 @@ namespace penstock::server {
 class JobObserver : public TrainObserver {
  public:
   // `stop_requested` is set by the signal handler. All must outlive the observer.
-  JobObserver(std::string job, int32_t attempt, Reporter* reporter,
+  // `trace_path` is where timelines go that the daemon asks for.
+  JobObserver(std::string job, int32_t attempt, std::string trace_path, Reporter* reporter,
               const std::atomic<bool>* stop_requested);
   // Hears of every call from now on; it must live as long as calls come.
   void SetWatchdog(StepWatchdog* watchdog) { watchdog_ = watchdog; }
@@ -32,6 +33,8 @@ class JobObserver : public TrainObserver {
   void OnCheckpointRemoved(int64_t step) override;
   void OnCheckpointFailed(int64_t step, const absl::Status& error) override;
   bool TakeSaveRequest() override { return reporter_->TakeSaveRequest(); }
+  bool TakeTraceRequest() override;
+  void OnStepTrace(const std::string& chrome_trace) override;
   Wish Ask() override;
 
  private:
@@ -42,11 +45,13 @@ class JobObserver : public TrainObserver {
 
   const std::string job_;
   const int32_t attempt_;
+  const std::string trace_path_;
   Reporter* const reporter_;
   const std::atomic<bool>* const stop_requested_;
   StepWatchdog* watchdog_ = nullptr;
   v1::JobProgress progress_;
   bool training_started_ = false;
+  uint64_t trace_request_ = 0;  // that the next timeline answers
   // Exponential mean over steps: one slow step must not turn the estimate upside down.
   double mean_step_seconds_ = 0;
   absl::Time last_step_log_ = absl::InfinitePast();

@@ -137,7 +137,8 @@ int Run(const std::string& assignment_path) {
   identity.set_pid(self.pid);
   identity.set_start_ticks(self.start_ticks);
   Reporter reporter(assignment->daemon_socket(), identity, journal->get());
-  JobObserver observer(assignment->job(), assignment->attempt(), &reporter, stop_requested);
+  JobObserver observer(assignment->job(), assignment->attempt(),
+                       AttemptDirectory(*assignment) + "/trace.json", &reporter, stop_requested);
 
   const internal::AttemptOutcome outcome = RunWatched(*assignment, observer, reporter);
   if (outcome.has_error()) spdlog::error("{}", outcome.error().message());

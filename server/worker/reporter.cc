@@ -158,6 +158,7 @@ absl::Status Reporter::Report() {
     spdlog::error("dropped {} metric points: the journal could not be written", dropped);
   }
   save_request_.store(response.save_request(), std::memory_order_relaxed);
+  trace_request_.store(response.trace_request(), std::memory_order_relaxed);
   if (response.command() == internal::WORKER_COMMAND_EXIT) LeaveAtOnce("the daemon said exit");
   if (response.command() == internal::WORKER_COMMAND_STOP && wish() == Wish::kContinue) {
     spdlog::info("the daemon asks to stop: saving after the current step");

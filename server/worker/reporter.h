@@ -45,6 +45,13 @@ class Reporter {
     return std::exchange(taken_save_request_, request) != request && request != 0;
   }
 
+  // The daemon's request for a timeline, if it is another one than at the last call; else 0.
+  // Training thread only.
+  uint64_t TakeTraceRequest() {
+    const uint64_t request = trace_request_.load(std::memory_order_relaxed);
+    return std::exchange(taken_trace_request_, request) != request ? request : 0;
+  }
+
   // Waits until the daemon has stored everything recorded so far; false if it has not by then.
   bool WaitUntilAcknowledged(absl::Duration limit);
 
@@ -61,6 +68,8 @@ class Reporter {
   std::atomic<Wish> wish_ = Wish::kContinue;
   std::atomic<uint64_t> save_request_ = 0;  // the daemon's newest
   uint64_t taken_save_request_ = 0;         // training thread only
+  std::atomic<uint64_t> trace_request_ = 0;
+  uint64_t taken_trace_request_ = 0;
 
   absl::Mutex mutex_;
   v1::JobProgress progress_ ABSL_GUARDED_BY(mutex_);

@@ -4,6 +4,7 @@ temporary state directory, and a proxy that loses replies."""
 import json
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -243,6 +244,60 @@ class LossyProxy:
         if is_reply:
             source.close()
             sink.close()
+
+    def close(self):
+        self.listener.close()
+
+
+class CuttingProxy:
+    """Forwards a unix socket and cuts each connection after a random number of bytes, both ways
+    counted together, without regard for what they say."""
+
+    def __init__(self, path, target, seed, least, most):
+        self.path, self.target = str(path), str(target)
+        self.random = random.Random(seed)
+        self.least, self.most = least, most
+        self.cuts = 0
+        self.whole = False  # from now on nothing is cut
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            server = socket.socket(socket.AF_UNIX)
+            try:
+                server.connect(self.target)
+            except OSError:
+                client.close()
+                continue
+            left = [self.random.randint(self.least, self.most)]
+            lock = threading.Lock()
+            for ends in ((client, server), (server, client)):
+                threading.Thread(target=self._pump, args=(*ends, left, lock), daemon=True).start()
+
+    def _pump(self, source, sink, left, lock):
+        try:
+            while data := source.recv(65536):
+                with lock:
+                    allowed = len(data) if self.whole else min(len(data), max(left[0], 0))
+                    left[0] -= len(data)
+                sink.sendall(data[:allowed])
+                if allowed < len(data):
+                    self.cuts += 1
+                    break
+        except OSError:
+            pass
+        for end in (source, sink):
+            try:
+                end.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
 
     def close(self):
         self.listener.close()

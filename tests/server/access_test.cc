@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/provenance/sha256.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
@@ -18,7 +19,6 @@
 #include "penstock/v1/transfer_service.pb.h"
 #include "server/access/audit_chain.h"
 #include "server/access/call.h"
-#include "server/access/digest.h"
 #include "server/access/method_table.h"
 #include "server/access/owner_index.h"
 #include "server/access/quota.h"
@@ -224,7 +224,7 @@ std::vector<v1::AuditEntry> MakeLog(int entries) {
     entry.set_peer("unix");
     entry.set_method("penstock.v1.JobService/CancelJob");
     entry.set_resource("jobs/x");
-    entry.set_request_sha256(Sha256Hex("request"));
+    entry.set_request_sha256(Sha256Of("request"));
     entry.set_hash(AuditHash(before, entry));
     before = entry.hash();
   }
@@ -246,11 +246,11 @@ TEST(AuditChainTest, HashIsAsDocumented) {
     return std::string(1, static_cast<char>(text.size())) + std::string(7, '\0') + text;
   };
   v1::AuditEntry entry = MakeLog(1)[0];
-  EXPECT_EQ(entry.hash(), Sha256Hex(field(std::string(64, '0')) + field("1") + field("1001") +
-                                    field("ann") + field("2") + field("tokens/a") + field("unix") +
-                                    field("penstock.v1.JobService/CancelJob") + field("jobs/x") +
-                                    field(Sha256Hex("request"))));
-  EXPECT_EQ(Sha256Hex("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(entry.hash(), Sha256Of(field(std::string(64, '0')) + field("1") + field("1001") +
+                                   field("ann") + field("2") + field("tokens/a") + field("unix") +
+                                   field("penstock.v1.JobService/CancelJob") + field("jobs/x") +
+                                   field(Sha256Of("request"))));
+  EXPECT_EQ(Sha256Of("abc"), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 }
 
 TEST(AuditChainTest, EveryChangeShows) {

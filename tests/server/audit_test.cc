@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "engine/base/status.h"
+#include "engine/provenance/sha256.h"
 #include "gmock/gmock.h"
 #include "server/access/audit_chain.h"
-#include "server/access/digest.h"
 #include "server/access/method_table.h"
 #include "server/reasons.h"
 #include "server/store/access_store.h"

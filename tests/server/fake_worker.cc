@@ -2,11 +2,13 @@
 // is in the labels of the job's spec:
 //   steps, step_ms          how many steps, how long each
 //   checkpoint_every        makes directories checkpoints/{step}; also when the daemon asks
+//   weights                 bytes of the file in each of them
 //   log_lines               lines printed before the first step
 //   crash, crash_at         signal to die by before that step; crash_attempts: only up to attempt n
 //   exit_at                 exits with code 0 and no result before that step
 //   hang_at                 reports nothing any more from that step on
 //   stuck_at                reports, but gets on no more from that step on
+//   no_trace                answers a request for a timeline without writing one
 //   deaf                    does not stop when it is told to
 //   save_at_stop            saves a checkpoint when it stops
 //   fail                    ends with outcome FAILED / DATA_INVALID
@@ -169,6 +171,8 @@ class FakeWorker {
     if (std::exchange(save_request_, asked) != asked && asked != 0) {
       SaveCheckpoint(progress_.step());
     }
+    const uint64_t trace = response.trace_request();
+    if (std::exchange(trace_request_, trace) != trace && trace != 0) WriteTrace(trace);
     return true;
   }
 
@@ -194,11 +198,24 @@ class FakeWorker {
     const std::string directory =
         assignment_.job_directory() + "/checkpoints/" + std::to_string(step);
     mkdir(directory.c_str(), 0700);
+    std::ofstream(directory + "/weights")
+        << std::string(static_cast<size_t>(Label("weights", 10)), 'w');
     Add([&](internal::WorkerEvent& event) {
       auto& checkpoint = *event.mutable_checkpoint_saved();
       checkpoint.set_step(step);
       checkpoint.set_directory(directory);
     });
+  }
+
+  // Long enough for several pieces.
+  void WriteTrace(uint64_t request) {
+    if (Label("no_trace", 0) == 0) {
+      std::ofstream(assignment_.job_directory() + "/attempts/" +
+                    std::to_string(assignment_.attempt()) + "/trace.json")
+          << "{\"step\":" << progress_.step() << ",\"filler\":\"" << std::string(3 << 20, 'x')
+          << "\"}";
+    }
+    Add([&](internal::WorkerEvent& event) { event.set_trace_written(request); });
   }
 
   void Step(int64_t step, int64_t steps) {
@@ -260,6 +277,7 @@ class FakeWorker {
   v1::JobProgress progress_;
   uint64_t last_number_ = 0;
   uint64_t save_request_ = 0;
+  uint64_t trace_request_ = 0;
   bool attached_ = false;
   bool cancelled_ = false;
 };

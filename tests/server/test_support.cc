@@ -115,6 +115,7 @@ Client::Client(const std::string& socket) {
   jobs = v1::JobService::NewStub(channel);
   checkpoints = v1::CheckpointService::NewStub(channel);
   admin = v1::AdminService::NewStub(channel);
+  transfers = v1::TransferService::NewStub(channel);
 }
 
 v1::CreateJobRequest MakeRequest(const Labels& labels) {

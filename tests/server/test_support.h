@@ -13,6 +13,7 @@
 #include "penstock/v1/admin_service.grpc.pb.h"
 #include "penstock/v1/checkpoint_service.grpc.pb.h"
 #include "penstock/v1/job.grpc.pb.h"
+#include "penstock/v1/transfer_service.grpc.pb.h"
 #include "server/run_daemon.h"
 
 namespace penstock::server {
@@ -46,6 +47,7 @@ struct Client {
   std::unique_ptr<v1::JobService::Stub> jobs;
   std::unique_ptr<v1::CheckpointService::Stub> checkpoints;
   std::unique_ptr<v1::AdminService::Stub> admin;
+  std::unique_ptr<v1::TransferService::Stub> transfers;
 
   grpc::Status Create(const v1::CreateJobRequest& request, v1::Job* job);
   // Name of the new job; fails the test if it is refused.

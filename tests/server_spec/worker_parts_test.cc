@@ -140,9 +140,11 @@ class FakeDaemon : public internal::WorkerService::Service {
       if (event.number() <= steps_.size()) continue;
       if (event.number() != steps_.size() + 1) gap_ = true;
       steps_.push_back(event.metrics().step());
+      if (event.has_trace_written()) trace_written_ = event.trace_written();
     }
     response->set_acknowledged(steps_.size());
     response->set_command(command_);
+    response->set_trace_request(trace_request_);
     // A stored report whose reply is lost: the worker must send it again, we must not double it.
     if (lose_replies_ > 0) {
       --lose_replies_;
@@ -167,6 +169,14 @@ class FakeDaemon : public internal::WorkerService::Service {
     absl::MutexLock lock(&mutex_);
     command_ = command;
   }
+  void SetTraceRequest(uint64_t request) {
+    absl::MutexLock lock(&mutex_);
+    trace_request_ = request;
+  }
+  uint64_t trace_written() {
+    absl::MutexLock lock(&mutex_);
+    return trace_written_;
+  }
   void LoseReplies(int count) {
     absl::MutexLock lock(&mutex_);
     lose_replies_ = count;
@@ -179,6 +189,7 @@ class FakeDaemon : public internal::WorkerService::Service {
   bool gap_ = false;
   int attaches_ = 0;
   int lose_replies_ = 0;
+  uint64_t trace_request_ = 0, trace_written_ = 0;
   internal::WorkerCommand command_ = internal::WORKER_COMMAND_CONTINUE;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -227,7 +238,7 @@ TEST_F(ReporterTest, CancelBecomesAWishToStop) {
   FakeDaemon daemon(Socket());
   Reporter reporter(Socket(), identity_, journal_.get());
   std::atomic<bool> signalled = false;
-  JobObserver observer("jobs/test", 1, &reporter, &signalled);
+  JobObserver observer("jobs/test", 1, "/nowhere/trace.json", &reporter, &signalled);
   EXPECT_EQ(observer.Ask(), Wish::kContinue);
   daemon.SetCommand(internal::WORKER_COMMAND_STOP);
   for (int i = 0; i < 600 && observer.Ask() == Wish::kContinue; ++i) {
@@ -236,10 +247,30 @@ TEST_F(ReporterTest, CancelBecomesAWishToStop) {
   EXPECT_EQ(observer.Ask(), Wish::kStop);
 }
 
+TEST_F(ReporterTest, ATimelineThatIsAskedForIsWrittenOnceAndReported) {
+  FakeDaemon daemon(Socket());
+  Reporter reporter(Socket(), identity_, journal_.get());
+  std::atomic<bool> signalled = false;
+  const std::string path = directory_ + "/trace.json";
+  JobObserver observer("jobs/test", 1, path, &reporter, &signalled);
+  EXPECT_FALSE(observer.TakeTraceRequest());
+  daemon.SetTraceRequest(7);
+  bool asked = false;
+  for (int i = 0; i < 600 && !(asked = observer.TakeTraceRequest()); ++i) {
+    absl::SleepFor(absl::Milliseconds(100));
+  }
+  ASSERT_TRUE(asked);
+  EXPECT_FALSE(observer.TakeTraceRequest()) << "once";
+  observer.OnStepTrace("[]");
+  EXPECT_EQ(std::filesystem::file_size(path), 2u);
+  EXPECT_TRUE(reporter.WaitUntilAcknowledged(absl::Seconds(60)));
+  EXPECT_EQ(daemon.trace_written(), 7u);
+}
+
 TEST_F(ReporterTest, SigtermIsAWishToStop) {
   Reporter reporter(Socket(), identity_, journal_.get());
   std::atomic<bool> signalled = false;
-  JobObserver observer("jobs/test", 1, &reporter, &signalled);
+  JobObserver observer("jobs/test", 1, "/nowhere/trace.json", &reporter, &signalled);
   EXPECT_EQ(observer.Ask(), Wish::kContinue);
   signalled = true;
   EXPECT_EQ(observer.Ask(), Wish::kStop);
@@ -281,7 +312,7 @@ TEST_F(ReporterDeathTest, ExitCommandEndsTheProcessAtOnce) {
 TEST_F(ReporterTest, ObserverTurnsRecordsIntoEvents) {
   Reporter reporter(Socket(), identity_, journal_.get());
   std::atomic<bool> signalled = false;
-  JobObserver observer("jobs/test", 3, &reporter, &signalled);
+  JobObserver observer("jobs/test", 3, "/nowhere/trace.json", &reporter, &signalled);
   observer.OnTotalSteps(2);
   observer.OnPhase(Phase::kTrain, 0);
   observer.OnPhase(Phase::kTrain, 0.5);
