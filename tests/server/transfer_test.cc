@@ -60,9 +60,8 @@ TEST(RelativePathTest, TakesNamesThatStayBeneathADirectory) {
   for (const char* path : {"a", "a/b", "model.safetensors", ".hidden", "a b", "..a", "a..", "ü"}) {
     EXPECT_TRUE(IsRelativePath(path)) << path;
   }
-  const std::string long_part(256, 'x'), long_path = std::string(250, 'x') + "/" +
-                                                     std::string(250, 'y') + "/" +
-                                                     std::string(20, 'z');
+  const std::string long_part(256, 'x'),
+      long_path = std::string(250, 'x') + "/" + std::string(250, 'y') + "/" + std::string(20, 'z');
   std::string deep = "d";
   for (int i = 0; i < 16; ++i) deep += "/d";
   for (const std::string& path :
@@ -230,7 +229,8 @@ class TransferTest : public DaemonTest {
     if (status != nullptr) *status = got;
     std::vector<std::string> files;
     for (const v1::FileEntry& file : response.files()) {
-      files.push_back(absl::StrCat(file.path(), ":", file.bytes(), ":", file.sha256().substr(0, 4)));
+      files.push_back(
+          absl::StrCat(file.path(), ":", file.bytes(), ":", file.sha256().substr(0, 4)));
     }
     return files;
   }
@@ -241,8 +241,10 @@ TEST_F(TransferTest, WhatWasSentIsThereAndCanBeFetchedAgain) {
   Start();
   const std::string big = Content(3'500'000), small = "{}";
   v1::Upload upload;
-  ASSERT_TRUE(Create("mine", {Entry("weights/w.bin", big), Entry("config.json", small),
-                              Entry("empty", "")}, &upload).ok());
+  ASSERT_TRUE(Create("mine",
+                     {Entry("weights/w.bin", big), Entry("config.json", small), Entry("empty", "")},
+                     &upload)
+                  .ok());
   EXPECT_EQ(upload.name(), "uploads/mine");
   EXPECT_FALSE(upload.complete());
   EXPECT_TRUE(upload.directory().empty());
@@ -585,7 +587,8 @@ TEST_F(TransferTest, NothingOutsideOfADirectoryIsFetched) {
   }
   EXPECT_EQ(ReasonFor(Read(one, "nothing").status), reason::kFileNotFound);
   grpc::Status status;
-  for (const char* parent : {"", "/etc", "jobs/x", "jobs/../..", "uploads/..", "jobs/abcd/exports/"}) {
+  for (const char* parent :
+       {"", "/etc", "jobs/x", "jobs/../..", "uploads/..", "jobs/abcd/exports/"}) {
     Files(parent, &status);
     EXPECT_FALSE(status.ok()) << parent;
     EXPECT_FALSE(Read(parent, "passwd").status.ok()) << parent;
@@ -603,8 +606,6 @@ TEST_F(TransferTest, NothingOutsideOfADirectoryIsFetched) {
     return response.job().name();
   };
   const std::string exported = export_to(directory_.path() + "/out");
-  const v1::Job job_of_export = client_->Get(exported);
-  if (job_of_export.artifacts_size() == 0) GTEST_SKIP() << "the fake worker exports nothing";
   fs::create_directory(directory_.path() + "/out");
   std::ofstream(directory_.path() + "/out/model") << "model";
   EXPECT_EQ(Read(exported + "/exports/1", "model").data, "model");
@@ -629,10 +630,12 @@ TEST_F(TransferTest, AsManyFilesMoveAtOnceAsMay) {
     nothing.set_path("f");
     ASSERT_TRUE(open.back()->Write(nothing));
   }
-  // Both have begun when the third is refused; until then it is taken.
-  grpc::Status refused;
-  for (int i = 0; i < 1000 && refused.ok(); ++i) refused = Write("uploads/mine", "f", "", 0);
-  EXPECT_EQ(ReasonFor(refused), reason::kTooManyStreams);
+  // Until both have begun a third one is taken, and ends for want of a message.
+  std::string refused;
+  for (int i = 0; i < 1000 && refused != reason::kTooManyStreams; ++i) {
+    refused = ReasonFor(Write("uploads/mine", "f", "", 0));
+  }
+  EXPECT_EQ(refused, reason::kTooManyStreams);
   for (int i = 0; i < 2; ++i) contexts[i].TryCancel();
   for (const auto& writer : open) writer->Finish();
   grpc::Status taken;
