@@ -242,7 +242,8 @@ absl::StatusOr<v1::ListFilesResponse> ListSource(RpcClient& client, const std::s
 
 absl::StatusOr<v1::ListFilesResponse> Download(RpcClient& client, const DownloadArgs& args,
                                                TransferProgress& progress) {
-  const fs::path target = fs::path(args.directory).lexically_normal();
+  fs::path target = fs::path(args.directory).lexically_normal();
+  if (!target.has_filename()) target = target.parent_path();  // "out/"
   std::error_code error;
   if (fs::exists(fs::symlink_status(target, error))) {
     return Error(absl::StatusCode::kAlreadyExists, reason::kOutputExists,

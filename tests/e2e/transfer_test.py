@@ -12,7 +12,7 @@ import unittest
 import grpc
 
 import harness
-from harness import (EXAMPLE, Client, CuttingProxy, Daemon, cli, create, example_spec, job_pb2,
+from harness import (EXAMPLE, Client, CuttingProxy, Daemon, Faults, cli, create, example_spec, job_pb2,
                      load_json)
 from penstock.v1 import transfer_service_pb2, transfer_service_pb2_grpc
 
@@ -167,6 +167,30 @@ class TransferTest(DaemonTest):
         refused = cli(self.daemon, "upload", root, "--id", "mine", check=False)
         self.assertEqual(refused.returncode, 1)
         self.assertIn("other files", refused.stderr)
+
+
+class KillTest(unittest.TestCase):
+    def test_killed_while_an_upload_is_put_into_its_place(self):
+        daemon = Daemon()
+        self.addCleanup(daemon.close)
+        faults = Faults(daemon)
+        daemon.start()
+        root = daemon.directory / "tree"
+        (root / "sub").mkdir(parents=True)
+        (root / "sub" / "f").write_bytes(b"0123456789" * 100_000)
+        for point in ("upload.written", "upload.verified", "upload.published"):
+            faults.kill_at(point)
+            upload_id = point.replace(".", "-")
+            sender = subprocess.Popen(
+                [harness.BIN / "penstock", "--endpoint", daemon.socket, "upload", root, "--id",
+                 upload_id], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            daemon.process.wait(timeout=harness.DEADLINE)
+            self.assertTrue(faults.killed(point), daemon.log_text())
+            daemon.start()
+            out, err = sender.communicate(timeout=harness.DEADLINE)
+            self.assertEqual(sender.returncode, 0, err)
+            self.assertEqual(files_of(out.strip()), files_of(root))
+            self.assertFalse((daemon.state / "incoming" / upload_id).exists())
 
 
 class ChaosTest(DaemonTest):

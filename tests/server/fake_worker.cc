@@ -244,6 +244,7 @@ class FakeWorker {
     internal::AttemptOutcome outcome;
     outcome.set_result(cancelled_ ? internal::ATTEMPT_RESULT_STOPPED
                                   : internal::ATTEMPT_RESULT_SUCCEEDED);
+    if (assignment_.has_export_()) outcome.add_artifacts(assignment_.export_().spec().directory());
     const int64_t gpu_fault = Label("gpu_fault", 0);
     if (gpu_fault != 0 && assignment_.attempt() <= Label("faults", 1000)) {
       outcome.set_result(internal::ATTEMPT_RESULT_FAILED);
