@@ -51,12 +51,26 @@ void SetUpLog(const std::string& level) {
   spdlog::set_default_logger(std::move(logger));
 }
 
-// Blocked in every thread, so that only the waits below see them.
+pthread_t signal_thread;
+
+// Async-signal-safe. Never runs in the signal thread, where the signal is blocked: it stays pending
+// there.
+void HandToSignalThread(int number) { pthread_kill(signal_thread, number); }
+
+// Blocked in this thread and all that it starts, so that only the waits below see them. Threads
+// that libraries started when they were loaded (OpenBLAS does) do not block them: the default
+// action would end the process through one of those.
 sigset_t BlockSignals() {
+  constexpr int kNumbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2};
+  signal_thread = pthread_self();
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, number);
+  for (const int number : kNumbers) sigaddset(&signals, number);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  struct sigaction hand_over {};
+  hand_over.sa_handler = HandToSignalThread;
+  hand_over.sa_flags = SA_RESTART;
+  for (const int number : kNumbers) sigaction(number, &hand_over, nullptr);
   signal(SIGPIPE, SIG_IGN);
   return signals;
 }

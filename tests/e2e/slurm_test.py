@@ -167,6 +167,18 @@ class SlurmTest(unittest.TestCase):
         self.assertIn(f"Slurm job {job} is queued again", self.output("timed"))
         self.assertTrue(list(state.glob("jobs/*/checkpoints/[0-9]*")))
 
+    def test_bc42_requeued_by_hand_it_saves_and_goes_on(self):
+        state = self.path / "by-hand"
+        job = self.submit("by-hand", SCRIPTS / "train.sbatch", self.write_job("by-hand", steps=100_000))
+        self.wait_for_steps(state)
+        slurm_cluster.run("scontrol", "requeue", job)
+        self.wait_for(lambda: not processes_of(state), lambda: self.output("by-hand"))
+        saved = int(self.newest(state)[0])
+        self.assertGreater(saved, 0)
+        self.wait_for(lambda: "taking up jobs/run-" in self.output("by-hand"),
+                      lambda: self.output("by-hand"))
+        self.assertEqual(self.cluster.show(job)["Restarts"], "1", "once, not by Slurm and by us")
+
     def test_scancel_saves_and_is_the_end(self):
         state = self.path / "cancelled"
         job = self.submit("cancelled", SCRIPTS / "train.sbatch",

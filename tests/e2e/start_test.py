@@ -93,6 +93,23 @@ class StartTest(unittest.TestCase):
         self.daemon.terminate()
         self.assertFalse((self.daemon.state / "endpoint.json").exists())
 
+    def test_a_signal_at_any_moment_is_a_stop_in_good_order(self):
+        """Threads of libraries, such as OpenBLAS', block no signal: one that comes while the daemon does
+        not wait for it would end the process by way of them."""
+        endpoint = self.daemon.state / "endpoint.json"
+        for number in (signal.SIGTERM, signal.SIGUSR1) * 5:
+            process = subprocess.Popen(
+                [BIN / "penstockd", "--state-directory", self.daemon.state, "--allowed-root",
+                 self.daemon.work, "--no-calibration"], stderr=self.daemon.log)
+            self.addCleanup(process.kill)
+            deadline = time.monotonic() + harness.DEADLINE
+            while not endpoint.exists():
+                self.assertLess(time.monotonic(), deadline)
+            for _ in range(3):
+                process.send_signal(number)
+            self.assertEqual(process.wait(timeout=harness.DEADLINE), 0, self.daemon.log_text())
+            self.assertFalse(endpoint.exists())
+
     def test_readiness_goes_off_while_the_daemon_drains(self):
         self.daemon.start("--on-terminate", "drain")
         client = Client(self.daemon.target)

@@ -190,9 +190,15 @@ TEST(DaemonProcessTest, ASecondSigtermChangesNothingAndCtrlCCutsTheWait) {
   EXPECT_EQ(daemon->Wait(), 0) << "the job ran to its end";
   daemon.emplace(directory, std::vector<std::string>{"--on-terminate", "drain"});
   WaitUntilServing(client, *daemon);
-  const std::string longer = client.Submit({{"steps", "200"}, {"step_ms", "10"}});
+  const std::string longer = client.Submit({{"steps", "500"}, {"step_ms", "10"}});
   client.WaitForState(longer, v1::JOB_STATE_RUNNING);
   daemon->Signal(SIGTERM);
+  // Of two that are pending at one time the kernel hands over the one with the lower number first.
+  v1::GetServerInfoResponse info;
+  while (info.status() != v1::SERVER_STATUS_DRAINING) {
+    grpc::ClientContext context;
+    ASSERT_TRUE(client.admin->GetServerInfo(&context, {}, &info).ok());
+  }
   daemon->Signal(SIGINT);
   EXPECT_EQ(daemon->Wait(), 75) << "left to the next daemon";
   daemon.emplace(directory);
