@@ -1,14 +1,15 @@
 // A job's metric points for tools that read files: beside metrics.seg, which is the daemon's own,
 //
-//   jobs/{id}/metrics.jsonl    a line a point, StepMetrics in proto3 JSON; of two lines of one step, the later
+//   jobs/{id}/metrics.jsonl    a line a point, StepMetrics in proto3 JSON; of two lines of one
+//   step, the later
 //                              counts, as in ListJobMetrics
 //   jobs/{id}/tensorboard/     an event file an attempt: tensorboard --logdir
 //
-// Both are copies, written behind metrics.seg and never read for anything but how far they are: a tail that a
-// crash tore is cut and written again, and a full disk costs only them, until it has room. Writing as training
-// goes on, rather than exporting on demand, is what TensorBoard needs to be live, and leaves a plain text of
-// the run to who has no daemon any more. A daemon that is killed in the second after a job has ended may leave
-// its copies that second short.
+// Both are copies, written behind metrics.seg and never read for anything but how far they are: a
+// tail that a crash tore is cut and written again, and a full disk costs only them, until it has
+// room. Writing as training goes on, rather than exporting on demand, is what TensorBoard needs to
+// be live, and leaves a plain text of the run to who has no daemon any more. A daemon that is
+// killed in the second after a job has ended may leave its copies that second short.
 #pragma once
 
 #include <chrono>
@@ -59,8 +60,8 @@ class MetricFiles {
  public:
   explicit MetricFiles(const StateDirectory& directory) : directory_(directory) {}
 
-  // Copies what is new of `jobs`, some thousand points a job. A job that is no longer among them is followed
-  // until its copies are whole. Call every second or so.
+  // Copies what is new of `jobs`, some thousand points a job. A job that is no longer among them is
+  // followed until its copies are whole. Call every second or so.
   void Follow(const std::set<std::string>& jobs);
 
  private:

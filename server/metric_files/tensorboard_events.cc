@@ -104,8 +104,7 @@ std::string TfRecord(std::string_view bytes) {
 std::string EventFileHead(const v1::StepMetrics& point) {
   const std::string time = Double(1, WallTime(point));
   const std::string start = Bytes(7, Int(1, 1));  // session_log {status START}
-  return TfRecord(time + Bytes(3, "brain.Event:2")) +
-         TfRecord(time + Int(2, point.step()) + start);
+  return TfRecord(time + Bytes(3, "brain.Event:2")) + TfRecord(time + Int(2, point.step()) + start);
 }
 
 std::string EventOf(const v1::StepMetrics& point) {

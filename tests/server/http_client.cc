@@ -47,7 +47,9 @@ bool HttpConnection::Send(const std::string& bytes) {
 }
 
 bool HttpConnection::Fill() {
-  struct pollfd wait {.fd = fd_, .events = POLLIN, .revents = 0};
+  struct pollfd wait {
+    .fd = fd_, .events = POLLIN, .revents = 0
+  };
   if (poll(&wait, 1, 30'000) <= 0) return false;
   char bytes[65536];
   const ssize_t n = recv(fd_, bytes, sizeof bytes, 0);

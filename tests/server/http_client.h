@@ -14,7 +14,7 @@ std::string Get(const std::string& target, const Headers& headers = {});
 int PortOf(const std::string& url);
 
 struct HttpReply {
-  int status = 0;  // 0: the connection was closed without one
+  int status = 0;   // 0: the connection was closed without one
   Headers headers;  // names in lower case
   std::string body;
 };

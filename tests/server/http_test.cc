@@ -60,9 +60,10 @@ TEST(HttpMessageTest, OnlyNamesOfThisMachineAreLoopback) {
   for (const char* host : {"localhost", "LOCALHOST:80", "127.0.0.1:7071", "[::1]", "[::1]:7071"}) {
     EXPECT_TRUE(IsLoopbackHost(host)) << host;
   }
-  for (const char* host : {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80",
-                           "evil.example:127", "localhost:80@evil.example", "[::2]:80", "::1",
-                           "127.0.0.2", "localhost:", "user@localhost"}) {
+  for (const char* host :
+       {"", "evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80",
+        "evil.example:127", "localhost:80@evil.example", "[::2]:80", "::1", "127.0.0.2",
+        "localhost:", "user@localhost"}) {
     // An empty port is what some clients send.
     EXPECT_EQ(IsLoopbackHost(host), std::string(host) == "localhost:") << host;
   }
@@ -145,19 +146,18 @@ class HttpServerTest : public testing::Test {
  protected:
   void Start(HttpOptions options = {}) {
     options.address = "127.0.0.1:0";
-    auto started = HttpServer::Start(std::move(options),
-                                     [this](HttpRequest request, HttpRespond respond) {
-                                       if (request.target == "/later") {
-                                         later_ = std::move(respond);
-                                         ++requests_;
-                                         return;
-                                       }
-                                       ++requests_;
-                                       respond([request] {
-                                         return HttpResponse{.content_type = "text/plain",
-                                                             .body = request.target};
-                                       });
-                                     });
+    auto started =
+        HttpServer::Start(std::move(options), [this](HttpRequest request, HttpRespond respond) {
+          if (request.target == "/later") {
+            later_ = std::move(respond);
+            ++requests_;
+            return;
+          }
+          ++requests_;
+          respond([request] {
+            return HttpResponse{.content_type = "text/plain", .body = request.target};
+          });
+        });
     ASSERT_TRUE(started.ok()) << started.status();
     server_ = *std::move(started);
   }
@@ -179,8 +179,7 @@ TEST_F(HttpServerTest, AnswersOneAfterTheOtherAndWhatHasNotChangedOnce) {
   EXPECT_THAT(first.headers.at("content-security-policy"), Not(HasSubstr("unsafe-inline")));
   EXPECT_EQ(first.headers.at("x-content-type-options"), "nosniff");
   EXPECT_EQ(first.headers.at("referrer-policy"), "no-referrer");
-  const HttpReply second =
-      connection.Ask(Get("/a", {{"If-None-Match", first.headers.at("etag")}}));
+  const HttpReply second = connection.Ask(Get("/a", {{"If-None-Match", first.headers.at("etag")}}));
   EXPECT_EQ(second.status, 304);
   EXPECT_EQ(second.body, "");
   EXPECT_EQ(connection.Ask(Get("/b", {{"If-None-Match", first.headers.at("etag")}})).body, "/b");
@@ -232,8 +231,8 @@ TEST_F(HttpServerTest, ARequestThatDripsIsCutAndAFullHouseMakesRoom) {
   EXPECT_EQ(Fetch(Get("/in")).body, "/in");
 }
 
-// Requests with bytes changed, left out, doubled: each gets a reply or a closed connection, and the server
-// stays.
+// Requests with bytes changed, left out, doubled: each gets a reply or a closed connection, and the
+// server stays.
 TEST_F(HttpServerTest, MangledRequestsDoNoHarm) {
   Start({.read_limit = milliseconds(50)});
   std::mt19937 random(7);
@@ -336,8 +335,8 @@ TEST_F(HttpServerTest, TlsTakesARenewedCertificateAndNoOldVersion) {
   const TestDirectory directory;
   const HttpTls files{.certificate = directory.path() + "/c.pem",
                       .key = directory.path() + "/k.pem"};
-  const auto missing = HttpServer::Start({.address = "127.0.0.1:0", .tls = files},
-                                         [](HttpRequest, HttpRespond) {});
+  const auto missing =
+      HttpServer::Start({.address = "127.0.0.1:0", .tls = files}, [](HttpRequest, HttpRespond) {});
   EXPECT_EQ(ReasonOf(missing.status()), reason::kConfigInvalid);
   WriteCertificate(files, "first");
   Start({.tls = files});
@@ -400,7 +399,8 @@ TEST_F(DaemonHttpTest, AJobIsThereAsTheApiHasIt) {
   EXPECT_LE(Json(base + "/metrics?max_points=5")["points"].size(), 5u);
   const auto log = Json(base + "/log");
   EXPECT_EQ(log["lines"][0], "line 0 of attempt 1");
-  const std::string rest = absl::StrCat(base, "/log?attempt=1&offset=", int{log["nextOffset"]});
+  const std::string rest =
+      absl::StrCat(base, "/log?attempt=1&offset=", log["nextOffset"].get<int>());
   EXPECT_EQ(Json(rest)["lines"].size(), 0u);
   EXPECT_EQ(Json(base + "/checkpoints")["checkpoints"].size(), 2u);
   EXPECT_EQ(Json("/api/devices")["devices"][0]["id"], "cpu");
@@ -513,8 +513,8 @@ TEST_F(DaemonHttpTest, MetricsSayWhatJobsDoAndOutliveTheDaemon) {
   const std::string label = "{name=\"" + done + "\"";
   EXPECT_THAT(ended, HasSubstr("penstock_job_state" + label + ",state=\"SUCCEEDED\"} 1\n"));
 
-  const std::string runs = client_->Submit(
-      {{"steps", "1000"}, {"step_ms", "20"}, {"checkpoint_every", "10"}});
+  const std::string runs =
+      client_->Submit({{"steps", "1000"}, {"step_ms", "20"}, {"checkpoint_every", "10"}});
   client_->WaitFor(runs, [](const v1::Job& job) { return job.progress().step() >= 12; });
   const std::string queued = client_->Submit({});
   client_->WaitFor(queued, [](const v1::Job& job) {

@@ -1,5 +1,5 @@
-// A job's metrics as JSON lines and as TensorBoard's event files; metric_files_test.py reads what a daemon
-// writes with a reader of its own.
+// A job's metrics as JSON lines and as TensorBoard's event files; metric_files_test.py reads what a
+// daemon writes with a reader of its own.
 #include "server/metric_files/metric_files.h"
 
 #include <filesystem>
@@ -131,11 +131,9 @@ using MetricFilesDaemonTest = DaemonTest;
 
 TEST_F(MetricFilesDaemonTest, AJobThatDiedAndADaemonThatWasStartedAgainLeaveWholeCopies) {
   Start();
-  const std::string name = client_->Submit({{"steps", "60"},
-                                            {"step_ms", "5"},
-                                            {"crash_at", "20"},
-                                            {"crash_attempts", "1"}},
-                                           /*max_attempts=*/3);
+  const std::string name = client_->Submit(
+      {{"steps", "60"}, {"step_ms", "5"}, {"crash_at", "20"}, {"crash_attempts", "1"}},
+      /*max_attempts=*/3);
   client_->WaitFor(name, [](const v1::Job& job) { return job.attempt() == 2; });
   Restart();
   client_->WaitForEnd(name);
