@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -101,10 +102,10 @@ absl::Status JobMetricFiles::BeginAttempt(const v1::StepMetrics& point) {
 
 void MetricFiles::Follow(const std::set<std::string>& jobs) {
   for (const std::string& job : jobs) followed_.try_emplace(job);
-  std::erase_if(followed_, [&](auto& entry) {
-    const bool done = CatchUp(entry.first, entry.second);
-    return done && !jobs.contains(entry.first);
-  });
+  for (auto entry = followed_.begin(); entry != followed_.end();) {
+    const bool done = CatchUp(entry->first, entry->second);
+    entry = done && !jobs.contains(entry->first) ? followed_.erase(entry) : std::next(entry);
+  }
 }
 
 bool MetricFiles::CatchUp(const std::string& job, Followed& followed) {

@@ -399,7 +399,8 @@ TEST_F(DaemonHttpTest, AJobIsThereAsTheApiHasIt) {
   EXPECT_LE(Json(base + "/metrics?max_points=5")["points"].size(), 5u);
   const auto log = Json(base + "/log");
   EXPECT_EQ(log["lines"][0], "line 0 of attempt 1");
-  const std::string rest = absl::StrCat(base, "/log?attempt=1&offset=", int{log["nextOffset"]});
+  const std::string rest =
+      absl::StrCat(base, "/log?attempt=1&offset=", log["nextOffset"].get<int>());
   EXPECT_EQ(Json(rest)["lines"].size(), 0u);
   EXPECT_EQ(Json(base + "/checkpoints")["checkpoints"].size(), 2u);
   EXPECT_EQ(Json("/api/devices")["devices"][0]["id"], "cpu");
