@@ -167,9 +167,9 @@ TEST_F(DoorTest, JobsHaveOwnersAndListsFilterByThem) {
     v1::ListJobsRequest request;
     request.set_owner(owner);
     std::set<std::string> names;
-    for (const v1::Job& job :
-         CallOk<v1::ListJobsResponse>(tcp_, "penstock.v1.JobService/ListJobs", request, vic)
-             .jobs()) {
+    const auto listed =
+        CallOk<v1::ListJobsResponse>(tcp_, "penstock.v1.JobService/ListJobs", request, vic);
+    for (const v1::Job& job : listed.jobs()) {
       names.insert(job.name());
     }
     return names;
