@@ -258,7 +258,6 @@ class CuttingProxy:
         self.random = random.Random(seed)
         self.least, self.most = least, most
         self.cuts = 0
-        self.whole = False  # from now on nothing is cut
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen()
@@ -276,17 +275,18 @@ class CuttingProxy:
             except OSError:
                 client.close()
                 continue
-            left = [self.random.randint(self.least, self.most)]
+            connection = {"left": self.random.randint(self.least, self.most), "pumps": 2}
             lock = threading.Lock()
             for ends in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(*ends, left, lock), daemon=True).start()
+                threading.Thread(target=self._pump, args=(*ends, connection, lock),
+                                 daemon=True).start()
 
-    def _pump(self, source, sink, left, lock):
+    def _pump(self, source, sink, connection, lock):
         try:
             while data := source.recv(65536):
                 with lock:
-                    allowed = len(data) if self.whole else min(len(data), max(left[0], 0))
-                    left[0] -= len(data)
+                    allowed = min(len(data), max(connection["left"], 0))
+                    connection["left"] -= len(data)
                 sink.sendall(data[:allowed])
                 if allowed < len(data):
                     self.cuts += 1
@@ -298,6 +298,11 @@ class CuttingProxy:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
+        with lock:
+            connection["pumps"] -= 1
+            if connection["pumps"] == 0:
+                source.close()
+                sink.close()
 
     def close(self):
         self.listener.close()
