@@ -111,7 +111,10 @@ std::string Zsh(const std::vector<CommandWords>& commands,
       Names(commands), " ;;\n", cases,
       "  esac\n"
       "}\n"
-      "compdef _penstock penstock\n");
+      // As a file of fpath this is the body of the function, which is called for the first
+      // completion.
+      "if [[ ${funcstack[1]} == _penstock ]]; then _penstock; else compdef _penstock penstock; "
+      "fi\n");
 }
 
 std::string FishOption(const std::string& option) {

@@ -227,6 +227,15 @@ class CompletionTest(DaemonTest):
                 self.assertLessEqual({"inspect", "build"}, self.offers(shell, "penstock data "))
                 self.assertIn("json", self.offers(shell, "penstock -o "))
 
+    def test_zsh_takes_it_from_fpath(self):
+        script = subprocess.run([PENSTOCK, "completion", "zsh"], capture_output=True, text=True, check=True)
+        (self.daemon.work / "_penstock").write_text(script.stdout)
+        result = subprocess.run(
+            ["zsh", "-f", "-c", "compadd() { shift; print -rl -- \"$@\" }; fpath=($HOME $fpath); "
+             "autoload _penstock; words=(penstock context ''); CURRENT=3; _penstock"],
+            env=self.environment, capture_output=True, text=True, timeout=DEADLINE)
+        self.assertEqual((result.stdout.split(), result.stderr), (["add", "use", "remove", "list"], ""))
+
     def test_without_a_daemon_it_offers_no_ids_and_says_nothing(self):
         self.daemon.kill()
         for shell in ("bash", "zsh", "fish"):
