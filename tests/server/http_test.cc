@@ -564,7 +564,7 @@ TEST_F(DaemonHttpTest, MetricsSayWhatJobsDoAndOutliveTheDaemon) {
   EXPECT_EQ(FamiliesOf(page), listed);
 }
 
-TEST(MetricsPageTest, ManyJobsAreBoundedByTheCollectorAndHostileNamesEscaped) {
+TEST(MetricsPageTest, HostileNamesAreEscapedAndOmittedJobsCounted) {
   MetricsSnapshot snapshot;
   snapshot.omitted_jobs = 3;
   MeteredJob job;
