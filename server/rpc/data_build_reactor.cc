@@ -3,8 +3,8 @@
 #include <chrono>
 #include <utility>
 
-#include "absl/time/clock.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/right.h"
 
 namespace penstock::server {
 namespace {
@@ -14,8 +14,7 @@ constexpr double kLeastStep = 0.001;
 }  // namespace
 
 bool DataBuildReactor::Abandoned() const {
-  const bool no_right = call_ != nullptr && call_->RightHasEnded(absl::Now());
-  return abandoned_ || no_right || context_->IsCancelled() ||
+  return abandoned_ || !CheckRight(call_.get()).ok() || context_->IsCancelled() ||
          context_->deadline() <= std::chrono::system_clock::now();
 }
 

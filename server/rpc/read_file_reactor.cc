@@ -10,6 +10,7 @@
 #include "engine/base/status.h"
 #include "server/reasons.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/right.h"
 
 namespace penstock::server {
 namespace {
@@ -34,7 +35,7 @@ absl::Status NoFile(const v1::ReadFileRequest& request) {
 
 ReadFileReactor::ReadFileReactor(ServiceContext& services, grpc::CallbackServerContext* context,
                                  const v1::ReadFileRequest& request)
-    : services_(services), context_(context), request_(request) {}
+    : services_(services), call_(CurrentCall()), context_(context), request_(request) {}
 
 void ReadFileReactor::Begin() {
   if (absl::Status room = services_.transfer_streams.Begin(); !room.ok())
@@ -92,6 +93,9 @@ std::optional<std::string> ReadFileReactor::RecordedHash(const FileSource& sourc
 
 void ReadFileReactor::Next() {
   if (context_->IsCancelled()) return Finish(ToGrpcStatus(Gone()));
+  if (absl::Status right = CheckRight(call_.get()); !right.ok()) {
+    return Finish(ToGrpcStatus(right));
+  }
   message_.Clear();
   if (offset_ == file_->size()) {
     message_.set_sha256(recorded_ ? *recorded_ : HexOf(hash_.Finish()));

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -18,6 +19,7 @@
 #include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 #include "penstock/v1/transfer_service.pb.h"
+#include "server/access/call.h"
 #include "server/jobs/file_sources.h"
 #include "server/rpc/services.h"
 
@@ -42,6 +44,7 @@ class ReadFileReactor final : public grpc::ServerWriteReactor<v1::ReadFileRespon
   std::optional<std::string> RecordedHash(const FileSource& source) const;
 
   ServiceContext& services_;
+  const std::shared_ptr<Call> call_;
   grpc::CallbackServerContext* const context_;
   const v1::ReadFileRequest& request_;
   bool counted_ = false;

@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "server/reasons.h"
 #include "server/rpc/guard.h"
+#include "server/rpc/right.h"
 #include "server/rpc/watch_reactor.h"
 
 namespace penstock::server {
@@ -20,12 +20,6 @@ absl::Status Draining() {
   return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,
                "the daemon is stopping; watch again from the last cursor when it is back",
                {{"retry_seconds", "2"}});
-}
-
-absl::Status RightEnded() {
-  return Error(absl::StatusCode::kUnauthenticated, reason::kTokenRevoked,
-               "the token that the stream was opened with has been revoked or has expired; ask an "
-               "admin for another (penstock admin token create)");
 }
 
 }  // namespace
@@ -84,11 +78,8 @@ std::vector<std::shared_ptr<WatchReactor>> WatchStreams::Reactors() {
 }
 
 void WatchStreams::EndWithoutRight() {
-  const absl::Time now = absl::Now();
   for (const auto& reactor : Reactors()) {
-    if (reactor->call() != nullptr && reactor->call()->RightHasEnded(now)) {
-      reactor->End(RightEnded());
-    }
+    if (absl::Status right = CheckRight(reactor->call()); !right.ok()) reactor->End(right);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "server/jobs/request_checks.h"
 #include "server/reasons.h"
 #include "server/rpc/grpc_status.h"
+#include "server/rpc/right.h"
 
 namespace penstock::server {
 namespace {
@@ -70,6 +71,9 @@ absl::Status WriteUploadReactor::FindFile() {
 
 void WriteUploadReactor::TakePiece() {
   if (context_->IsCancelled()) return Finish(ToGrpcStatus(Gone()));
+  if (absl::Status right = CheckRight(call_.get()); !right.ok()) {
+    return Finish(ToGrpcStatus(right));
+  }
   if (absl::Status stored = StorePiece(); !stored.ok()) return Finish(ToGrpcStatus(stored));
   StartRead(&message_);
 }

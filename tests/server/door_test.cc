@@ -7,9 +7,12 @@
 #include <set>
 #include <thread>
 
+#include "engine/base/crc32c.h"
 #include "engine/base/status.h"
+#include "engine/provenance/sha256.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/dynamic_message.h"
+#include "penstock/v1/transfer_service.pb.h"
 #include "server/access/method_table.h"
 #include "server/access/token_book.h"
 #include "server/reasons.h"
@@ -155,6 +158,45 @@ TEST_F(DoorTest, NoRpcChangesAnothersJob) {
   v1::DeleteJobRequest remove;
   remove.set_name(name);
   CallOk<v1::DeleteJobResponse>(tcp_, "penstock.v1.JobService/DeleteJob", remove, ann);
+}
+
+TEST_F(DoorTest, NoRpcChangesAnothersUpload) {
+  Start();
+  const Headers ann = As("ann", v1::ROLE_USER), bob = As("bob", v1::ROLE_USER);
+  v1::CreateUploadRequest create;
+  v1::FileEntry& file = *create.add_files();
+  file.set_path("a.txt");
+  file.set_bytes(3);
+  file.set_sha256(Sha256Of("abc"));
+  const v1::Upload upload = CallOk<v1::CreateUploadResponse>(
+                                tcp_, "penstock.v1.TransferService/CreateUpload", create, ann)
+                                .upload();
+  EXPECT_EQ(upload.owner(), "ann");
+  v1::WriteUploadRequest piece;
+  piece.set_name(upload.name());
+  piece.set_path("a.txt");
+  piece.set_data("abc");
+  piece.set_crc32c(Crc32c("abc"));
+  v1::FinishUploadRequest finish;
+  finish.set_name(upload.name());
+  v1::DeleteUploadRequest remove;
+  remove.set_name(upload.name());
+  const std::string service = "penstock.v1.TransferService/";
+  for (const bool again : {false, true}) {
+    if (again) {  // the daemon knows the owners of what there was
+      Restart();
+      tcp_ = Connect();
+    }
+    ExpectRefused(CallRaw(tcp_, service + "WriteUpload", piece, bob).status,
+                  grpc::StatusCode::PERMISSION_DENIED, reason::kNotOwner, "WriteUpload");
+    ExpectRefused(CallRaw(tcp_, service + "FinishUpload", finish, bob).status,
+                  grpc::StatusCode::PERMISSION_DENIED, reason::kNotOwner, "FinishUpload");
+    ExpectRefused(CallRaw(tcp_, service + "DeleteUpload", remove, bob).status,
+                  grpc::StatusCode::PERMISSION_DENIED, reason::kNotOwner, "DeleteUpload");
+  }
+  CallOk<v1::WriteUploadResponse>(tcp_, service + "WriteUpload", piece, ann);
+  CallOk<v1::FinishUploadResponse>(tcp_, service + "FinishUpload", finish, ann);
+  CallOk<v1::DeleteUploadResponse>(tcp_, service + "DeleteUpload", remove, ann);
 }
 
 TEST_F(DoorTest, JobsHaveOwnersAndListsFilterByThem) {
