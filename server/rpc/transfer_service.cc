@@ -1,8 +1,10 @@
 #include "server/rpc/transfer_service.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <string>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -17,6 +19,7 @@
 #include "server/rpc/write_upload_reactor.h"
 
 namespace penstock::server {
+namespace fs = std::filesystem;
 namespace {
 
 constexpr int kMaxListedFiles = 10'000;
@@ -34,19 +37,30 @@ absl::Status CheckNamed(const std::string& name, const std::string& request_id) 
   return CheckUploadName(name, "name");
 }
 
+void SortByPath(v1::ListFilesResponse& response) {
+  std::sort(response.mutable_files()->begin(), response.mutable_files()->end(),
+            [](const v1::FileEntry& a, const v1::FileEntry& b) { return a.path() < b.path(); });
+}
+
 absl::Status NoDirectory(const std::string& parent) {
   return Error(absl::StatusCode::kNotFound, reason::kFileNotFound,
                absl::StrCat("the directory of ", parent, " is gone"), {{"parent", parent}});
 }
 
-// The regular files that lie in it: those of checkpoints and exports lie side by side.
-absl::StatusOr<v1::ListFilesResponse> ListDirectory(std::string path, const std::string& parent) {
+// The regular files beneath it, by path. Links to directories are not followed, and a link to a
+// file counts if ReadFile would read it.
+absl::StatusOr<v1::ListFilesResponse> ListDirectory(const std::string& path,
+                                                    const std::string& parent) {
   const absl::StatusOr<RootedDirectory> directory = RootedDirectory::Open(path);
   if (absl::IsNotFound(directory.status())) return NoDirectory(parent);
   if (!directory.ok()) return directory.status();
-  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<std::string> names, directory->List());
   v1::ListFilesResponse response;
-  for (const std::string& name : names) {
+  std::error_code error;
+  for (fs::recursive_directory_iterator it(path, error), end; !error && it != end;
+       it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_directory(ignored)) continue;
+    const std::string name = it->path().lexically_relative(path).string();
     if (!IsRelativePath(name)) continue;
     const absl::StatusOr<ReadableFile> file = directory->OpenFile(name);
     // No regular file, or gone meanwhile.
@@ -61,6 +75,11 @@ absl::StatusOr<v1::ListFilesResponse> ListDirectory(std::string path, const std:
     entry.set_path(name);
     entry.set_bytes(file->size());
   }
+  if (error) {
+    return Error(absl::StatusCode::kUnavailable, reason::kIoError,
+                 absl::StrCat(path, ": cannot list: ", error.message()), {{"file", path}});
+  }
+  SortByPath(response);
   return response;
 }
 
@@ -70,15 +89,14 @@ absl::StatusOr<v1::ListFilesResponse> ListSource(const FileSource& source,
   if (source.upload) {
     v1::ListFilesResponse response;
     *response.mutable_files() = source.upload->files();
-    std::sort(response.mutable_files()->begin(), response.mutable_files()->end(),
-              [](const v1::FileEntry& a, const v1::FileEntry& b) { return a.path() < b.path(); });
+    SortByPath(response);
     return response;
   }
   std::string directory = source.directory;
   if (source.check_roots) {
     PENSTOCK_ASSIGN_OR_RETURN(directory, CheckUnderRoots(directory, allowed_roots));
   }
-  return ListDirectory(std::move(directory), parent);
+  return ListDirectory(directory, parent);
 }
 
 // control (was this call made before?) -> transfers (check it step by step, move it into its place)
