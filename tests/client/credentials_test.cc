@@ -21,6 +21,12 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
+CredentialOptions TokenFile(const std::string& path) {
+  CredentialOptions options;
+  options.token_file = path;
+  return options;
+}
+
 class CredentialsTest : public ::testing::Test {
  protected:
   CredentialsTest() {
@@ -62,20 +68,20 @@ TEST_F(CredentialsTest, TheFileComesBeforeTheEnvironmentAndNobodyElseMayReadIt) 
   EXPECT_EQ(Find({})->token, "");
   EXPECT_EQ(Find({}, "unix:/s", environment)->token, other);
   const std::string path = Write("token", token_ + "\n", 0600);
-  EXPECT_EQ(Find({.token_file = path}, "unix:/s", environment)->token, token_);
+  EXPECT_EQ(Find(TokenFile(path), "unix:/s", environment)->token, token_);
   for (const int mode : {0640, 0604, 0620, 0601}) {
     chmod(path.c_str(), static_cast<mode_t>(mode));
-    EXPECT_THAT(Problem({.token_file = path}, "unix:/s", environment), HasSubstr("chmod 600"));
+    EXPECT_THAT(Problem(TokenFile(path), "unix:/s", environment), HasSubstr("chmod 600"));
   }
-  EXPECT_THAT(Problem({.token_file = "/none"}, "unix:/s"), HasSubstr("/none cannot be read"));
+  EXPECT_THAT(Problem(TokenFile("/none"), "unix:/s"), HasSubstr("/none cannot be read"));
 }
 
 TEST_F(CredentialsTest, WhatIsNoTokenIsNotShown) {
   for (const std::string text : {"hunter2", "pst_short", "", "Bearer x"}) {
     const std::string path = Write("wrong", text, 0600);
-    EXPECT_THAT(Problem({.token_file = path}, "unix:/s"), HasSubstr("holds no token"));
+    EXPECT_THAT(Problem(TokenFile(path), "unix:/s"), HasSubstr("holds no token"));
     if (!text.empty()) {
-      EXPECT_THAT(Problem({.token_file = path}, "unix:/s"), Not(HasSubstr(text)));
+      EXPECT_THAT(Problem(TokenFile(path), "unix:/s"), Not(HasSubstr(text)));
     }
   }
 }
