@@ -438,12 +438,13 @@ TEST_F(TransferTest, RoomIsLookedForBeforeAByteIsSent) {
 }
 
 TEST_F(TransferTest, AnUploadThatNobodyGoesOnWithExpires) {
-  options_.upload_lifetime = std::chrono::seconds(1);
   Start();
   ASSERT_TRUE(Create("left", {Entry("f", "xy")}).ok());
   ASSERT_TRUE(Create("done", {Entry("f", "x")}).ok());
   ASSERT_TRUE(Write("uploads/done", "f", "x", 0).ok());
   ASSERT_TRUE(FinishUpload("uploads/done").ok());
+  options_.upload_lifetime = std::chrono::seconds(1);
+  Restart();
   grpc::Status status;
   for (int i = 0; i < 3000; ++i) {
     Get("uploads/left", &status);
