@@ -230,7 +230,7 @@ void AddRun(CLI::App& app, Context& context) {
           "--on-preempt", options->on_preempt,
           "After SIGTERM, in a job of Slurm: requeue has it queued again, exit leaves that to "
           "the exit code, 75 (RequeueExit in slurm.conf)")
-      ->transform(CLI::CheckedTransformer(preempt))
+      ->transform(CLI::CheckedTransformer(preempt).description("requeue|exit"))
       ->default_str("requeue");
   command->callback([&context, options] { context.exit_code = Run(context, *options); });
 }

@@ -120,8 +120,11 @@ class Daemon:
             client = Client(self.target)
             try:
                 client.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest(), timeout=5)
-                return self
-            except grpc.RpcError:
+                # Written when all addresses are served.
+                endpoint = json.loads((self.state / "endpoint.json").read_text())
+                if endpoint["pid"] == self.process.pid:
+                    return self
+            except (grpc.RpcError, FileNotFoundError):
                 time.sleep(0.05)
             finally:
                 client.close()

@@ -165,7 +165,7 @@ class MetricsTest(unittest.TestCase):
         self.daemon.terminate()
         with self.assertRaises(AssertionError) as raised:
             self.daemon.start("--http-listen", "0.0.0.0:0")
-        self.assertIn("TLS and tokens", str(raised.exception))
+        self.assertIn("TLS and authentication", str(raised.exception))
         self.assertEqual(self.daemon.process.wait(), 78)
 
 
