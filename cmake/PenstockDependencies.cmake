@@ -41,6 +41,14 @@ add_library(penstock_isal INTERFACE)
 target_include_directories(penstock_isal SYSTEM INTERFACE ${ISAL_INCLUDE_DIR})
 target_link_libraries(penstock_isal INTERFACE ${ISAL_LIBRARY})
 
+if(NOT PENSTOCK_ENGINE_ONLY)
+  find_path(SECCOMP_INCLUDE_DIR seccomp.h REQUIRED)
+  find_library(SECCOMP_LIBRARY seccomp REQUIRED)
+  add_library(penstock_seccomp INTERFACE)
+  target_include_directories(penstock_seccomp SYSTEM INTERFACE ${SECCOMP_INCLUDE_DIR})
+  target_link_libraries(penstock_seccomp INTERFACE ${SECCOMP_LIBRARY})
+endif()
+
 # CUDA is found or not: compiler and cuBLASLt, or nothing. Sanitizers do not mix with its runtime.
 set(PENSTOCK_CUDA OFF)
 if(NOT PENSTOCK_SANITIZE)

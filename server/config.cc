@@ -160,6 +160,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
   if (!config.has_calls_per_second()) config.set_calls_per_second(200);
   if (!config.has_calibrate_at_start()) config.set_calibrate_at_start(true);
+  if (!config.has_confine_workers()) config.set_confine_workers(true);
   if (!config.has_max_upload_bytes()) config.set_max_upload_bytes(int64_t{1} << 40);
   if (config.log_level().empty()) config.set_log_level("info");
   return absl::OkStatus();

@@ -243,6 +243,7 @@ absl::Status Daemon::Parts::BuildJobs() {
                                .aging_seconds = options.aging_seconds,
                                .stuck_after = options.stuck_after,
                                .quotas = options.quotas,
+                               .confine = options.confine_workers,
                                .profile_json = [this](const v1::Device& device) {
                                  return options.profiles->Find(device).json;
                                }};

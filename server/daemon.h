@@ -53,6 +53,7 @@ struct DaemonOptions {
   std::shared_ptr<const ProfileStore> profiles;
   // Measures the first healthy GPU that has no profile that holds, before jobs start.
   bool calibrate_at_start = false;
+  bool confine_workers = false;
   SpecPlanner planner;
   DataInspector inspector;
   OutputChecker output_checker;

@@ -148,6 +148,7 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.profiles = std::make_shared<const ProfileStore>(config.state_directory() + "/profiles",
                                                           std::move(hooks.profiles));
   options.calibrate_at_start = config.calibrate_at_start();
+  options.confine_workers = config.confine_workers();
   // Complete uploads may be read, and nothing written among them (JobAdmission::CheckOutputFree).
   std::vector<std::string> readable = roots;
   readable.push_back(config.state_directory() + "/uploads");

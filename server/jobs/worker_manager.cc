@@ -199,6 +199,7 @@ absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::stri
   assignment.set_token_cache_directory(directory_.TokenCache());
   assignment.set_daemon_socket(directory_.WorkerSocket());
   assignment.set_signing_key_path(directory_.SigningKey());
+  assignment.set_confined(options_.confine);
   assignment.set_host_memory_bytes(job.host_bytes());
   assignment.set_device(device);
   const std::optional<v1::Device> known = devices_.Find(device);

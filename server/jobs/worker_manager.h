@@ -39,6 +39,7 @@ struct WorkerOptions {
   // Seconds without getting on after which a worker is stuck.
   std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
   Quotas quotas = {};
+  bool confine = false;
   // The profile that a job on this device is planned by, as text; null or empty: by its name.
   std::function<std::string(const v1::Device& device)> profile_json = nullptr;
 };

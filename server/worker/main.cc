@@ -18,6 +18,7 @@
 #include "server/fault/fault_point.h"
 #include "server/lock_file.h"
 #include "server/worker/attempt.h"
+#include "server/worker/confinement.h"
 #include "server/worker/event_journal.h"
 #include "server/worker/job_observer.h"
 #include "server/worker/process_setup.h"
@@ -115,6 +116,11 @@ int Run(const std::string& assignment_path) {
   const absl::StatusOr<internal::Assignment> assignment = ReadAssignment(assignment_path);
   if (!assignment.ok()) return Fail(kExitUsage, assignment.status());
 
+  if (assignment->confined()) {
+    if (absl::Status confined = ConfineProcess(); !confined.ok()) {
+      spdlog::warn("the worker is not confined: {}", std::string(confined.message()));
+    }
+  }
   if (assignment->has_calibration()) {
     const absl::Status measured = RunCalibration(*assignment);
     return measured.ok() ? 0 : Fail(kExitFiles, measured);

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import re
 import shutil
 import subprocess
@@ -144,6 +145,17 @@ class AccessTest(unittest.TestCase):
         job = self.penstock("submit", EXAMPLE / "job.yaml", "--wait", token=ann).stdout.split()[0]
         self.assertRegex(self.penstock("show", job, token=ann).stdout, r"State: +succeeded")
         self.penstock("logs", job, "-f", token=ann)
+
+    def test_workers_have_no_network(self):
+        job = self.local("submit", EXAMPLE / "job.yaml", "--set", "schedule.max_steps=1000000",
+                         "--job-id", "confined").stdout.strip()
+        self.addCleanup(lambda: self.local("cancel", job, "--wait"))
+        client = harness.Client(self.daemon.target)
+        self.addCleanup(client.close)
+        client.wait_for_step(job, 1)
+        status = pathlib.Path(f"/proc/{self.daemon.worker('confined')}/status").read_text()
+        self.assertRegex(status, r"NoNewPrivs:\s+1")
+        self.assertRegex(status, r"Seccomp:\s+2")
 
     def test_drain(self):
         self.addCleanup(lambda: self.local("admin", "undrain"))

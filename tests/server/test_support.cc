@@ -63,9 +63,12 @@ absl::StatusOr<v1::InspectDataResponse> FakeInspect(const v1::InspectDataRequest
   if (request.spec().labels().contains("broken")) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kDataInvalid, "the data are broken");
   }
-  double fraction = 0;
-  while (go_on(fraction = std::min(1.0, fraction + 0.1)) &&
-         (fraction < 1 || request.spec().labels().contains("endless"))) {
+  const bool endless = request.spec().labels().contains("endless");
+  for (double fraction = 0; fraction < 1 || endless;) {
+    fraction = std::min(1.0, fraction + 0.1);
+    if (!go_on(fraction)) {
+      return Error(absl::StatusCode::kCancelled, reason::kCallCancelled, "nobody waits");
+    }
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   v1::InspectDataResponse response;

@@ -1,13 +1,25 @@
 // The journal, the reporter against a daemon that comes and goes, and the outcome file.
+#include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -21,6 +33,7 @@
 #include "gtest/gtest.h"
 #include "penstock/internal/worker.grpc.pb.h"
 #include "server/worker/attempt.h"
+#include "server/worker/confinement.h"
 #include "server/worker/event_journal.h"
 #include "server/worker/job_observer.h"
 #include "server/worker/reporter.h"
@@ -415,6 +428,54 @@ TEST_F(AttemptTest, OutcomeIsThereWholeAndAlone) {
   EXPECT_EQ(files, 1) << "no temporary file is left";
   assignment.set_attempt(9);
   EXPECT_FALSE(WriteOutcome(assignment, outcome).ok()) << "no such directory";
+}
+
+// What the functions give in a process of its own, which is confined before: 0, or an errno.
+std::vector<int> WhenConfined(const std::vector<std::function<int()>>& attempts) {
+  int pipe_ends[2];
+  EXPECT_EQ(pipe(pipe_ends), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    // Also for threads that are there already, as those of a library may be.
+    std::promise<void> confined, done;
+    std::vector<int> found;
+    std::thread early([&] {
+      confined.get_future().wait();
+      for (const auto& attempt : attempts) found.push_back(attempt());
+      done.set_value();
+    });
+    if (!ConfineProcess().ok()) _exit(1);
+    confined.set_value();
+    done.get_future().wait();
+    const auto bytes = static_cast<ssize_t>(found.size() * sizeof(int));
+    _exit(write(pipe_ends[1], found.data(), static_cast<size_t>(bytes)) == bytes ? 0 : 1);
+  }
+  close(pipe_ends[1]);
+  std::vector<int> found(attempts.size(), -1);
+  const ssize_t got = read(pipe_ends[0], found.data(), found.size() * sizeof(int));
+  close(pipe_ends[0]);
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_EQ(got, static_cast<ssize_t>(found.size() * sizeof(int)));
+  return found;
+}
+
+int ErrnoOf(int64_t result) { return result < 0 ? errno : 0; }
+
+TEST(ConfinementTest, NoNetworkNoOtherProcessesAndTheRestAsBefore) {
+  EXPECT_EQ(WhenConfined({[] { return ErrnoOf(socket(AF_INET, SOCK_STREAM, 0)); },
+                          [] { return ErrnoOf(socket(AF_INET6, SOCK_DGRAM, 0)); },
+                          [] { return ErrnoOf(socket(AF_PACKET, SOCK_RAW, 0)); },
+                          [] { return ErrnoOf(ptrace(PTRACE_TRACEME, 0, nullptr, nullptr)); },
+                          [] { return ErrnoOf(unshare(CLONE_NEWNS)); },
+                          [] { return ErrnoOf(syscall(SYS_io_uring_setup, 1, nullptr)); }}),
+            (std::vector<int>{EAFNOSUPPORT, EAFNOSUPPORT, EAFNOSUPPORT, EPERM, EPERM, ENOSYS}));
+  EXPECT_EQ(WhenConfined({[] { return ErrnoOf(socket(AF_UNIX, SOCK_STREAM, 0)); },
+                          [] { return ErrnoOf(open("/proc/self/status", O_RDONLY)); },
+                          [] { return ErrnoOf(memfd_create("x", 0)); },
+                          [] { return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1 ? 0 : 1; }}),
+            (std::vector<int>{0, 0, 0, 0}));
 }
 
 }  // namespace
