@@ -116,6 +116,8 @@ class KillMatrixTest(DurabilityTest):
             while not self.faults.killed(point) and time.monotonic() < deadline:
                 time.sleep(0.02)
             if self.faults.killed(point):
+                if choice[0] == "d":  # the file goes a moment before the daemon does
+                    self.daemon.process.wait(timeout=harness.DEADLINE)
                 self.figures["killed at a point"] += 1
                 self.figures[f"at {point}"] += 1
             self.faults.clear()
