@@ -49,6 +49,7 @@ namespace {
 constexpr int kApiRevision = 2;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
+constexpr int64_t kReplies = 20'000;
 constexpr int64_t kEventsOfAJob = 20'000;
 constexpr absl::Duration kCertificateWarning = absl::Hours(14 * 24);
 constexpr size_t kQuotaBytes = size_t{512} << 20;
@@ -206,7 +207,7 @@ absl::Status Daemon::Parts::OpenStore() {
 
 void Daemon::Parts::ForgetTheOld() {
   const int64_t oldest = static_cast<int64_t>(time(nullptr)) - kReplySeconds;
-  if (absl::Status pruned = store->PruneRequests(oldest); !pruned.ok()) {
+  if (absl::Status pruned = store->PruneRequests(oldest, kReplies); !pruned.ok()) {
     spdlog::error("cannot forget old replies: {}", std::string(pruned.message()));
   }
   if (absl::Status pruned = store->PruneEvents(kEventsOfAJob); !pruned.ok()) {

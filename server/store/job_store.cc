@@ -137,9 +137,12 @@ absl::StatusOr<std::optional<std::string>> JobStore::FindReply(const std::string
   return find.Bytes(1);
 }
 
-absl::Status JobStore::PruneRequests(int64_t before_unix_seconds) {
-  return Statement(*database_, "DELETE FROM request WHERE unix_seconds < ?")
+absl::Status JobStore::PruneRequests(int64_t before_unix_seconds, int64_t keep) {
+  return Statement(*database_,
+                   "DELETE FROM request WHERE unix_seconds < max(?, ifnull((SELECT unix_seconds "
+                   "FROM request ORDER BY unix_seconds DESC LIMIT 1 OFFSET ?), 0))")
       .Bind(before_unix_seconds)
+      .Bind(keep)
       .Run();
 }
 

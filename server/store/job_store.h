@@ -70,8 +70,8 @@ class JobStore {
   absl::StatusOr<std::optional<std::string>> FindReply(const std::string& method,
                                                        const std::string& id,
                                                        const std::string& hash);
-  // Forgets replies older than `before_unix_seconds`.
-  absl::Status PruneRequests(int64_t before_unix_seconds);
+  // Forgets replies older than `before_unix_seconds`, and all but about the newest `keep`.
+  absl::Status PruneRequests(int64_t before_unix_seconds, int64_t keep);
 
   // ---- Jobs ----
   // AlreadyExists / JOB_EXISTS if the name is taken.

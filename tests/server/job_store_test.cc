@@ -3,8 +3,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <ctime>
 #include <fstream>
+#include <thread>
 
 #include "engine/base/status.h"
 #include "gmock/gmock.h"
@@ -150,8 +152,21 @@ TEST_F(JobStoreTest, ARequestIdGivesItsReplyAgainAndNoOther) {
   EXPECT_FALSE(store_->FindReply("Create", "id2", "h1")->has_value());
   EXPECT_FALSE(store_->FindReply("Cancel", "id1", "h1")->has_value());
   EXPECT_EQ(ReasonOf(store_->FindReply("Create", "id1", "h2").status()), reason::kRequestIdReused);
-  ASSERT_TRUE(store_->PruneRequests(time(nullptr) + 1).ok());
+  ASSERT_TRUE(store_->PruneRequests(time(nullptr) + 1, 100).ok());
   EXPECT_FALSE(store_->FindReply("Create", "id1", "h1")->has_value());
+}
+
+TEST_F(JobStoreTest, OfManyRepliesTheNewestStay) {
+  RequestRecord record{.method = "Create", .id = "old", .hash = "h", .reply = "reply"};
+  ASSERT_TRUE(store_->InsertRequest(record).ok());
+  std::this_thread::sleep_for(std::chrono::milliseconds(1100));  // times are whole seconds
+  record.id = "new";
+  ASSERT_TRUE(store_->InsertRequest(record).ok());
+  ASSERT_TRUE(store_->PruneRequests(0, 100).ok());
+  EXPECT_TRUE(store_->FindReply("Create", "old", "h")->has_value());
+  ASSERT_TRUE(store_->PruneRequests(0, 0).ok());
+  EXPECT_FALSE(store_->FindReply("Create", "old", "h")->has_value());
+  EXPECT_TRUE(store_->FindReply("Create", "new", "h")->has_value());
 }
 
 TEST_F(JobStoreTest, AFailedEffectLeavesNoReply) {

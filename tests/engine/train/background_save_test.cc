@@ -1,6 +1,7 @@
 #include "engine/train/background_save.h"
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <optional>
 #include <thread>
@@ -72,6 +73,25 @@ TEST(BackgroundSaveTest, ABlockMayChangeOnceItIsCopiedAndWaitsForNoOther) {
   EXPECT_EQ(result.written->bytes, 7);
   EXPECT_GT(result.write_seconds, 0);
   EXPECT_TRUE(save.idle());
+}
+
+TEST(BackgroundSaveTest, WaitingIsCounted) {
+  BackgroundSave save(1, 1);
+  std::promise<void> may_be_copied;
+  save.Start(
+      [&](ThreadPool&, BlockCopied copied, ProgressFunction) -> absl::StatusOr<WrittenCheckpoint> {
+        may_be_copied.get_future().wait();
+        copied(BlockId{0});
+        return WrittenCheckpoint{.bytes = 7};
+      });
+  // Long enough for this thread to come to wait, however busy the machine is.
+  std::thread releaser([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    may_be_copied.set_value();
+  });
+  save.BeforeUpdate(BlockId{0});
+  releaser.join();
+  save.Wait([](int64_t, int64_t) {});
   EXPECT_GT(save.TakeWaitedSeconds(), 0);
   EXPECT_EQ(save.TakeWaitedSeconds(), 0);
 }
