@@ -216,7 +216,10 @@ absl::Status WriteFileDurably(const std::string& path, std::string_view bytes) {
   if (fd < 0) return IoError(temporary, "cannot create", errno);
   const absl::Status written = WriteAll(fd, bytes, temporary);
   close(fd);
-  PENSTOCK_RETURN_IF_ERROR(written);
+  if (!written.ok()) {
+    unlink(temporary.c_str());
+    return written;
+  }
   if (rename(temporary.c_str(), path.c_str()) != 0) return IoError(path, "cannot rename", errno);
   return SyncDirectory(path.substr(0, path.rfind('/')));
 }

@@ -1,11 +1,5 @@
 #include "server/worker/attempt.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 #include <fstream>
 #include <string_view>
 #include <utility>
@@ -17,47 +11,10 @@
 #include "server/spec/job_spec.h"
 #include "server/status_proto.h"
 #include "server/store/log_file.h"
+#include "server/store/state_directory.h"
 
 namespace penstock::server {
 namespace {
-
-absl::Status SystemError(const std::string& path, const char* what) {
-  return Error(absl::StatusCode::kUnavailable, reason::kIoError,
-               absl::StrCat(path, ": ", what, ": ", std::strerror(errno)), {{"file", path}});
-}
-
-absl::Status WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return absl::UnavailableError(std::strerror(errno));
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
-// Replaces `path` durably: temporary file, fsync, rename, fsync of the directory.
-absl::Status ReplaceFile(const std::string& path, std::string_view bytes) {
-  const std::string temporary = absl::StrCat(path, ".tmp");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  if (fd < 0) return SystemError(temporary, "cannot be created");
-  const bool written = WriteAll(fd, bytes).ok() && fsync(fd) == 0;
-  if (!written) {
-    const absl::Status status = SystemError(temporary, "cannot be written");
-    close(fd);
-    unlink(temporary.c_str());
-    return status;
-  }
-  if (close(fd) != 0 || rename(temporary.c_str(), path.c_str()) != 0) {
-    return SystemError(path, "cannot be renamed into place");
-  }
-  const std::string directory = path.substr(0, path.rfind('/'));
-  const int directory_fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (directory_fd < 0) return SystemError(directory, "cannot be opened");
-  const int failed = fsync(directory_fd);
-  close(directory_fd);
-  return failed == 0 ? absl::OkStatus() : SystemError(directory, "cannot be synced");
-}
 
 internal::AttemptResult ResultOf(TrainEnd end) {
   switch (end) {
@@ -141,7 +98,7 @@ absl::Status RunCalibration(const internal::Assignment& assignment) {
   config.storage_directory = work.storage_directory();
   config.identity = work.identity();
   PENSTOCK_ASSIGN_OR_RETURN(const MeasuredProfile measured, Calibrate(config));
-  return ReplaceFile(work.profile_path(), ProfileJson(measured));
+  return WriteFileDurably(work.profile_path(), ProfileJson(measured));
 }
 
 absl::StatusOr<internal::Assignment> ReadAssignment(const std::string& path) {
@@ -189,8 +146,8 @@ internal::AttemptOutcome FailedOutcome(const absl::Status& status) {
 
 absl::Status WriteOutcome(const internal::Assignment& assignment,
                           const internal::AttemptOutcome& outcome) {
-  return ReplaceFile(absl::StrCat(AttemptDirectory(assignment), "/outcome.pb"),
-                     outcome.SerializeAsString());
+  return WriteFileDurably(absl::StrCat(AttemptDirectory(assignment), "/outcome.pb"),
+                          outcome.SerializeAsString());
 }
 
 }  // namespace penstock::server

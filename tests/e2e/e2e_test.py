@@ -27,20 +27,7 @@ def tearDownModule():
     harness.remove_stubs()
 
 
-class DaemonTest(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon()
-        self.addCleanup(self.daemon.close)
-        self.daemon.start()
-        self.client = Client(self.daemon.target)
-        self.addCleanup(lambda: self.client.close())
-
-    def restart(self):
-        """A new connection too: gRPC would wait out a back-off on the old one."""
-        self.daemon.start()
-        self.client.close()
-        self.client = Client(self.daemon.target)
-
+class DaemonTest(harness.DaemonTest):
     def refused(self, spec):
         with self.assertRaises(grpc.RpcError) as raised:
             create(self.client, spec)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+import unittest
 
 import grpc
 
@@ -201,14 +202,11 @@ class HeadersFinder:
         return found
 
 
-class LossyProxy:
-    """Forwards a unix socket. While `losing`, what the server answers is dropped and the connection
-    cut: the request has arrived, its reply never does."""
+class Proxy:
+    """Forwards a unix socket. What becomes of the bytes is for the classes below."""
 
     def __init__(self, path, target):
         self.path, self.target = str(path), str(target)
-        self.losing = False
-        self.lost = 0
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(self.path)
         self.listener.listen()
@@ -226,73 +224,26 @@ class LossyProxy:
             except OSError:
                 client.close()
                 continue
-            threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
-
-    def _pump(self, source, sink, is_reply):
-        headers = HeadersFinder()
-        try:
-            while data := source.recv(65536):
-                if is_reply and headers.found_in(data) and self.losing:
-                    self.lost += 1
-                    break
-                sink.sendall(data)
-        except OSError:
-            pass
-        for end in (source, sink):
-            try:
-                end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-        if is_reply:
-            source.close()
-            sink.close()
-
-    def close(self):
-        self.listener.close()
-
-
-class CuttingProxy:
-    """Forwards a unix socket and cuts each connection after a random number of bytes, both ways
-    counted together, without regard for what they say."""
-
-    def __init__(self, path, target, seed, least, most):
-        self.path, self.target = str(path), str(target)
-        self.random = random.Random(seed)
-        self.least, self.most = least, most
-        self.cuts = 0
-        self.listener = socket.socket(socket.AF_UNIX)
-        self.listener.bind(self.path)
-        self.listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self):
-        while True:
-            try:
-                client, _ = self.listener.accept()
-            except OSError:
-                return
-            server = socket.socket(socket.AF_UNIX)
-            try:
-                server.connect(self.target)
-            except OSError:
-                client.close()
-                continue
-            connection = {"left": self.random.randint(self.least, self.most), "pumps": 2}
-            lock = threading.Lock()
-            for ends in ((client, server), (server, client)):
-                threading.Thread(target=self._pump, args=(*ends, connection, lock),
+            connection = self.new_connection()
+            connection["pumps"], connection["lock"] = 2, threading.Lock()
+            for source, sink, is_reply in ((client, server, False), (server, client, True)):
+                threading.Thread(target=self._pump, args=(source, sink, is_reply, connection),
                                  daemon=True).start()
 
-    def _pump(self, source, sink, connection, lock):
+    def new_connection(self):
+        """What `passes` remembers of it."""
+        return {}
+
+    def passes(self, data, is_reply, connection):
+        """How many of these bytes go on; with fewer than all, the connection is cut."""
+        return len(data)
+
+    def _pump(self, source, sink, is_reply, connection):
         try:
             while data := source.recv(65536):
-                with lock:
-                    allowed = min(len(data), max(connection["left"], 0))
-                    connection["left"] -= len(data)
+                allowed = self.passes(data, is_reply, connection)
                 sink.sendall(data[:allowed])
                 if allowed < len(data):
-                    self.cuts += 1
                     break
         except OSError:
             pass
@@ -301,7 +252,7 @@ class CuttingProxy:
                 end.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        with lock:
+        with connection["lock"]:
             connection["pumps"] -= 1
             if connection["pumps"] == 0:
                 source.close()
@@ -309,6 +260,64 @@ class CuttingProxy:
 
     def close(self):
         self.listener.close()
+
+
+class LossyProxy(Proxy):
+    """While `losing`, what the server answers is dropped and the connection cut: the request has
+    arrived, its reply never does."""
+
+    def __init__(self, path, target):
+        self.losing = False
+        self.lost = 0
+        super().__init__(path, target)
+
+    def new_connection(self):
+        return {"headers": HeadersFinder()}
+
+    def passes(self, data, is_reply, connection):
+        if is_reply and connection["headers"].found_in(data) and self.losing:
+            self.lost += 1
+            return 0
+        return len(data)
+
+
+class CuttingProxy(Proxy):
+    """Cuts each connection after a random number of bytes, both ways counted together, without regard
+    for what they say."""
+
+    def __init__(self, path, target, seed, least, most):
+        self.random = random.Random(seed)
+        self.least, self.most = least, most
+        self.cuts = 0
+        super().__init__(path, target)
+
+    def new_connection(self):
+        return {"left": self.random.randint(self.least, self.most)}
+
+    def passes(self, data, is_reply, connection):
+        with connection["lock"]:
+            allowed = min(len(data), max(connection["left"], 0))
+            connection["left"] -= len(data)
+        if allowed < len(data):
+            self.cuts += 1
+        return allowed
+
+
+class DaemonTest(unittest.TestCase):
+    """Each test has a daemon and a client."""
+
+    def setUp(self):
+        self.daemon = Daemon()
+        self.addCleanup(self.daemon.close)
+        self.daemon.start()
+        self.client = Client(self.daemon.target)
+        self.addCleanup(lambda: self.client.close())
+
+    def restart(self):
+        """A new connection too: gRPC would wait out a back-off on the old one."""
+        self.daemon.start()
+        self.client.close()
+        self.client = Client(self.daemon.target)
 
 
 class Faults:

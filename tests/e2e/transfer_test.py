@@ -27,19 +27,7 @@ def files_of(directory):
             for p in root.rglob("*") if p.is_file()}
 
 
-class DaemonTest(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon()
-        self.addCleanup(self.daemon.close)
-        self.daemon.start()
-        self.client = Client(self.daemon.target)
-        self.addCleanup(lambda: self.client.close())
-
-    def restart(self):
-        self.daemon.start()
-        self.client.close()
-        self.client = Client(self.daemon.target)
-
+class DaemonTest(harness.DaemonTest):
     def make_tree(self, name, sizes, seed=1):
         """Random files; what they hold compresses to nothing less."""
         root = self.daemon.directory / name
