@@ -17,6 +17,7 @@
 #include <memory>
 #include <random>
 #include <span>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -128,6 +129,21 @@ std::string DriverVersion() {
   return "unknown";
 }
 
+absl::StatusOr<NamedProfile> MachineOf(const StepFlags& flags) {
+  if (absl::EndsWith(flags.machine, ".json")) {
+    std::ifstream file(flags.machine);
+    std::ostringstream text;
+    text << file.rdbuf();
+    PENSTOCK_ASSIGN_OR_RETURN(MeasuredProfile measured,
+                              ParseProfileJson(text.str(), flags.machine));
+    return std::move(measured.profile);
+  }
+  if (!flags.machine.empty()) return FindMachineProfile(flags.machine);
+  if (flags.plan_only) return FindMachineProfile("h100-80gb-pcie5");
+  const auto devices = ListGpuDevices();
+  return ProfileOfCard(devices.empty() ? std::string() : devices.front().name);
+}
+
 // Everything that a run needs, in the order in which it is made.
 struct Setup {
   ModelSpec spec;
@@ -213,7 +229,7 @@ absl::StatusOr<std::unique_ptr<Setup>> MakeSetup(const StepFlags& flags) {
     setup.seconds_by_phase[phase] = setup.seconds - std::exchange(phases_end, setup.seconds);
   };
   const auto devices = ListGpuDevices();
-  setup.machine = ProfileOfCard(devices.empty() ? std::string() : devices.front().name);
+  PENSTOCK_ASSIGN_OR_RETURN(setup.machine, MachineOf(flags));
   const int64_t device_bytes = devices.empty() ? 0 : devices.front().memory_bytes;
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(
       flags, {device_bytes - kDeviceReserveBytes, ReadHostMemoryLimit().usable_bytes}, setup));
@@ -266,7 +282,8 @@ Simulation Predict(const StepFlags& flags, const Setup& setup) {
                             {.tokens_per_micro_batch = flags.micro_batch_tokens,
                              .mean_document_tokens = static_cast<double>(flags.sequence_length),
                              .head_chunk_rows = flags.head_chunk_rows},
-                            setup.machine.rates));
+                            setup.machine.rates),
+                  ContentionOf(setup.machine.rates));
 }
 
 nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
@@ -280,7 +297,7 @@ nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
 
 absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
   Setup setup;
-  PENSTOCK_ASSIGN_OR_RETURN(setup.machine, FindMachineProfile(flags.machine));
+  PENSTOCK_ASSIGN_OR_RETURN(setup.machine, MachineOf(flags));
   PENSTOCK_RETURN_IF_ERROR(PlanSetup(
       flags,
       {setup.machine.device_memory_bytes - kDeviceReserveBytes, setup.machine.host_memory_bytes},

@@ -41,8 +41,10 @@ struct StepFlags {
   // gradients, slots, update=backward and the cap count.
   bool search = false;
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
-  // With plan_only the machine that the step is predicted for; a run asks its card.
-  std::string machine = "h100-80gb-pcie5";
+  // What the step is predicted for, and policies are searched for: a profile's name, or the path of
+  // one that was measured (`penstock calibrate --profile`), which ends in .json. Empty: the card
+  // that runs; with plan_only h100-80gb-pcie5.
+  std::string machine;
 
   std::string commit = "unknown", date = "unknown";
 };

@@ -6,16 +6,15 @@
 namespace penstock {
 namespace {
 
+// Of the compute lane.
 constexpr double MachineProfile::*kRates[] = {
     &MachineProfile::matmul_flops,
+    &MachineProfile::matmul_bytes,
     &MachineProfile::attention_forward_flops,
     &MachineProfile::attention_backward_flops,
     &MachineProfile::long_attention_forward_flops,
     &MachineProfile::long_attention_backward_flops,
     &MachineProfile::device_bytes,
-    &MachineProfile::copy_in_bytes,
-    &MachineProfile::copy_out_bytes,
-    &MachineProfile::adamw_parameters,
 };
 constexpr size_t kRateCount = std::size(kRates);
 using Row = std::array<double, kRateCount>;
@@ -24,6 +23,8 @@ using Row = std::array<double, kRateCount>;
 constexpr double kShortestSeconds = 20e-6;
 // Of the weight of all measured ops: how much what was known before counts.
 constexpr double kPriorWeight = 1e-8;
+// Of a copy's rate alone, beside another.
+constexpr double kLeastShare = 0.1;
 constexpr int kSweeps = 100'000;
 // So many times faster than 1 that its part of a duration is lost, and not so large a number that 1
 // would be lost in sums with it.
@@ -34,6 +35,7 @@ MachineProfile OnlyRate(double MachineProfile::*rate) {
   for (double MachineProfile::*other : kRates) {
     profile.*other = kFree;
   }
+  profile.copy_in_bytes = profile.copy_out_bytes = profile.adamw_parameters = kFree;
   profile.op_seconds = 0;
   profile.*rate = 1;
   return profile;
@@ -52,21 +54,36 @@ struct Normal {
   }
 };
 
+double Duration(const SimulatedOp& op) { return op.end - op.start; }
+
 void AddRun(const MeasuredProgram& run, double op_seconds, Normal& normal) {
   std::array<std::vector<double>, kRateCount> counts;
   for (size_t rate = 0; rate < kRateCount; ++rate) {
     counts[rate] = OpSeconds(run.program, run.spec, run.layout, run.cost, OnlyRate(kRates[rate]));
   }
-  for (size_t op = 0; op < run.op_seconds.size(); ++op) {
-    const double seconds = run.op_seconds[op] - op_seconds;
-    if (seconds < kShortestSeconds) continue;
+  for (size_t op = 0; op < run.timeline.size(); ++op) {
+    const double seconds = Duration(run.timeline[op]) - op_seconds;
+    if (run.program.ops[op].lane != Lane::kCompute || seconds < kShortestSeconds) continue;
     Row row;
     for (size_t rate = 0; rate < kRateCount; ++rate) row[rate] = counts[rate][op] / seconds;
     normal.Add(row, 1);
   }
 }
 
-// Cyclic coordinate descent: each reciprocal in turn takes its best value that is not negative.
+constexpr size_t kMatmul = 0;
+static_assert(kRates[kMatmul] == &MachineProfile::matmul_flops);
+
+// Attention's products have no units of their own: what says that it is faster than large products
+// is a scatter of these, of which attention is a small part.
+constexpr bool IsAttention(double MachineProfile::*rate) {
+  return rate == &MachineProfile::attention_forward_flops ||
+         rate == &MachineProfile::attention_backward_flops ||
+         rate == &MachineProfile::long_attention_forward_flops ||
+         rate == &MachineProfile::long_attention_backward_flops;
+}
+
+// Cyclic coordinate descent: each reciprocal in turn takes its best value that is not negative, and
+// not less than products' if it is attention's.
 Row Solve(const Normal& normal, Row x) {
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (size_t i = 0; i < kRateCount; ++i) {
@@ -75,10 +92,103 @@ Row Solve(const Normal& normal, Row x) {
       for (size_t j = 0; j < kRateCount; ++j) {
         if (j != i) residual -= normal.products[i][j] * x[j];
       }
-      x[i] = std::max(0.0, residual / normal.products[i][i]);
+      const double least = IsAttention(kRates[i]) ? x[kMatmul] : 0;
+      x[i] = std::max(least, residual / normal.products[i][i]);
     }
   }
   return x;
+}
+
+// The ops of a lane that moves data, of all runs.
+struct LaneOp {
+  double work = 0;     // what OpSeconds() says at a rate of 1
+  double seconds = 0;  // measured
+  double beside = 0;   // of them, while copies of the other lane or lanes ran
+  double copied = 0;   // bytes, by those meanwhile
+};
+
+double Overlap(const SimulatedOp& a, const SimulatedOp& b) {
+  return std::max(0.0, std::min(a.end, b.end) - std::max(a.start, b.start));
+}
+
+// `rate`: of the lane. Copies of a lane follow each other, so their overlaps add up.
+std::vector<LaneOp> OpsOf(std::span<const MeasuredProgram> runs, Lane lane,
+                          double MachineProfile::*rate, std::span<const Lane> others,
+                          double op_seconds) {
+  std::vector<LaneOp> ops;
+  for (const MeasuredProgram& run : runs) {
+    const std::vector<double> work =
+        OpSeconds(run.program, run.spec, run.layout, run.cost, OnlyRate(rate));
+    const std::vector<double> in = OpSeconds(run.program, run.spec, run.layout, run.cost,
+                                             OnlyRate(&MachineProfile::copy_in_bytes));
+    const std::vector<double> out = OpSeconds(run.program, run.spec, run.layout, run.cost,
+                                              OnlyRate(&MachineProfile::copy_out_bytes));
+    for (size_t i = 0; i < run.timeline.size(); ++i) {
+      LaneOp op = {work[i], Duration(run.timeline[i]) - op_seconds};
+      if (run.program.ops[i].lane != lane || op.seconds < kShortestSeconds || op.work < 1) continue;
+      std::array<double, kLaneCount> beside = {};
+      for (size_t j = 0; j < run.timeline.size(); ++j) {
+        const Lane other = run.program.ops[j].lane;
+        if (std::find(others.begin(), others.end(), other) == others.end()) continue;
+        const double shared = Overlap(run.timeline[i], run.timeline[j]);
+        if (shared <= 0) continue;
+        beside[static_cast<size_t>(other)] += shared;
+        op.copied += (in[j] + out[j]) * shared / Duration(run.timeline[j]);
+      }
+      op.beside = std::min(op.seconds, *std::max_element(beside.begin(), beside.end()));
+      ops.push_back(op);
+    }
+  }
+  return ops;
+}
+
+// work = alone (seconds - beside) + together beside, by relative errors.
+void FitCopies(std::span<const LaneOp> ops, double& rate, double& share) {
+  double aa = 0, ab = 0, bb = 0, ta = 0, tb = 0;
+  const auto add = [&](double a, double b, double weight) {
+    aa += weight * a * a, ab += weight * a * b, bb += weight * b * b;
+    ta += weight * a, tb += weight * b;
+  };
+  for (const LaneOp& op : ops) {
+    add((op.seconds - op.beside) / op.work, op.beside / op.work, 1);
+  }
+  const double weight = kPriorWeight * std::max<double>(1, static_cast<double>(ops.size()));
+  add(1 / rate, 0, weight);
+  add(0, 1 / (rate * share), weight);
+  const double determinant = aa * bb - ab * ab;
+  const double alone = (ta * bb - tb * ab) / determinant;
+  const double together = (tb * aa - ta * ab) / determinant;
+  if (!(alone > 0) || !(together > 0)) return;
+  rate = alone;
+  share = std::clamp(together / alone, kLeastShare, 1.0);
+}
+
+// Ops that ran beside copies for less than this share of their time ran alone, beside them for more
+// than the other ran under contention.
+constexpr double kAlone = 0.05, kContended = 0.5;
+
+void FitAdamw(std::span<const LaneOp> ops, MachineProfile& fitted) {
+  const double bound = fitted.host_bytes / fitted.adamw_parameters;
+  double work = 0, seconds = 0;
+  for (const LaneOp& op : ops) {
+    if (op.beside > kAlone * op.seconds) continue;
+    work += op.work;
+    seconds += op.seconds;
+  }
+  if (seconds > 0) fitted.adamw_parameters = work / seconds;
+  double bytes = 0, contended = 0;
+  for (const LaneOp& op : ops) {
+    if (op.beside < kContended * op.seconds) continue;
+    bytes += kAdamwHostBytes * op.work + op.copied;
+    contended += op.seconds;
+  }
+  fitted.host_bytes = contended > 0 ? bytes / contended : bound * fitted.adamw_parameters;
+  // Beside copies only: alone it is not slower than beside them.
+  if (seconds == 0 && contended > 0) {
+    double most = 0;
+    for (const LaneOp& op : ops) most = std::max(most, op.work / op.seconds);
+    fitted.adamw_parameters = most;
+  }
 }
 
 }  // namespace
@@ -88,7 +198,7 @@ MachineProfile FitProfile(std::span<const MeasuredProgram> runs, const MachinePr
   double ops = 0;
   for (const MeasuredProgram& run : runs) {
     AddRun(run, prior.op_seconds, normal);
-    ops += static_cast<double>(run.op_seconds.size());
+    ops += static_cast<double>(run.timeline.size());
   }
   Row start;
   for (size_t rate = 0; rate < kRateCount; ++rate) {
@@ -105,6 +215,14 @@ MachineProfile FitProfile(std::span<const MeasuredProgram> runs, const MachinePr
     const double most = kFastest * (prior.*kRates[rate]);
     fitted.*kRates[rate] = reciprocals[rate] > 1 / most ? 1 / reciprocals[rate] : most;
   }
+  const Lane in = Lane::kCopyIn, out = Lane::kCopyOut;
+  FitCopies(OpsOf(runs, in, &MachineProfile::copy_in_bytes, {&out, 1}, prior.op_seconds),
+            fitted.copy_in_bytes, fitted.copy_in_share_beside_out);
+  FitCopies(OpsOf(runs, out, &MachineProfile::copy_out_bytes, {&in, 1}, prior.op_seconds),
+            fitted.copy_out_bytes, fitted.copy_out_share_beside_in);
+  const Lane copies[] = {in, out};
+  FitAdamw(OpsOf(runs, Lane::kHost, &MachineProfile::adamw_parameters, copies, prior.op_seconds),
+           fitted);
   return fitted;
 }
 

@@ -13,19 +13,23 @@ namespace {
 constexpr int64_t kGib = int64_t{1} << 30;
 
 // One H100 80GB SXM with 16 cores of its host, fitted to the timelines in bench/results/. Hosts
-// differ: AdamW has been seen between 3.3 and 5.3 G parameters/s.
-constexpr MachineProfile kH100 = {.matmul_flops = 750e12,
+// differ: AdamW has been seen between 3.3 and 5.3 G parameters/s beside copies.
+constexpr MachineProfile kH100 = {.matmul_flops = 757e12,
+                                  .matmul_bytes = 20e12,
                                   .attention_forward_flops = 390e12,
                                   .attention_backward_flops = 250e12,
                                   .long_attention_forward_flops = 580e12,
                                   .long_attention_backward_flops = 310e12,
                                   .device_bytes = 2.6e12,
-                                  .copy_in_bytes = 38e9,
+                                  .copy_in_bytes = 46e9,
                                   .copy_out_bytes = 54e9,
-                                  .adamw_parameters = 4.4e9,
+                                  .adamw_parameters = 5e9,
+                                  .host_bytes = 150e9,
                                   .storage_read_bytes = 1.5e9,
                                   .storage_write_bytes = 1.1e9,
-                                  .op_seconds = 20e-6};
+                                  .op_seconds = 20e-6,
+                                  .copy_in_share_beside_out = 0.8,
+                                  .copy_out_share_beside_in = 0.95};
 
 // The H100's own datasheet: dense bf16, HBM3, PCIe 5 x16 one way.
 constexpr double kH100Flops = 989e12, kH100Memory = 3.35e12, kH100Link = 64e9;
@@ -34,8 +38,10 @@ constexpr double kH100Flops = 989e12, kH100Memory = 3.35e12, kH100Link = 64e9;
 // for it are above that, an H200's are not.
 constexpr double kSustainedShare = 0.708;
 
-// `link`: one way. `host_memory`: sustained by all cores together, of which AdamW gets what the
-// copies leave.
+// What host memory gives cores and copies together, of what it gives cores alone.
+constexpr double kHostBytesShare = kH100.host_bytes / (kH100.adamw_parameters * kAdamwHostBytes);
+
+// `link`: one way. `host_memory`: sustained by all cores together.
 struct Datasheet {
   double flops, memory, link, host_memory;
 };
@@ -43,6 +49,7 @@ struct Datasheet {
 constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
   const double flops = sheet.flops / kH100Flops, link = sheet.link / kH100Link;
   return {.matmul_flops = kSustainedShare * sheet.flops,
+          .matmul_bytes = kH100.matmul_bytes * sheet.memory / kH100Memory,
           .attention_forward_flops = kH100.attention_forward_flops * flops,
           .attention_backward_flops = kH100.attention_backward_flops * flops,
           .long_attention_forward_flops = kH100.long_attention_forward_flops * flops,
@@ -51,9 +58,12 @@ constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
           .copy_in_bytes = kH100.copy_in_bytes * link,
           .copy_out_bytes = kH100.copy_out_bytes * link,
           .adamw_parameters = sheet.host_memory / kAdamwHostBytes,
+          .host_bytes = sheet.host_memory * kHostBytesShare,
           .storage_read_bytes = 6e9,
           .storage_write_bytes = 4e9,
-          .op_seconds = kH100.op_seconds};
+          .op_seconds = kH100.op_seconds,
+          .copy_in_share_beside_out = kH100.copy_in_share_beside_out,
+          .copy_out_share_beside_in = kH100.copy_out_share_beside_in};
 }
 
 // Power: the card's limit while it computes, an idle card's draw, and for the host an estimate.
@@ -148,6 +158,7 @@ NamedProfile CpuProfile(int threads) {
           .host_memory_bytes = 0,
           .datasheet_flops = 0,
           .rates = {.matmul_flops = 40e9 * count,
+                    .matmul_bytes = 40e9 * count,
                     .attention_forward_flops = 4e9 * count,
                     .attention_backward_flops = 4e9 * count,
                     .long_attention_forward_flops = 4e9 * count,
@@ -156,6 +167,7 @@ NamedProfile CpuProfile(int threads) {
                     .copy_in_bytes = 4e9 * count,
                     .copy_out_bytes = 4e9 * count,
                     .adamw_parameters = 0.2e9 * count,
+                    .host_bytes = (0.2e9 * kAdamwHostBytes + 8e9) * count,
                     .storage_read_bytes = 1e9,
                     .storage_write_bytes = 0.5e9,
                     .op_seconds = 20e-6},

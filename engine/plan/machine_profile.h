@@ -1,6 +1,6 @@
 // What a machine can do, as far as the time of a step depends on it, and what is known of machines
-// by name. Rates are sustained ones, with the rest of a step going on: a link that shares host
-// memory with the optimizer is slower than one alone.
+// by name. Rates are sustained ones of an op that runs alone; what is left of them beside ops of
+// other lanes is in contention.h.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +14,7 @@ namespace penstock {
 
 struct MachineProfile {
   double matmul_flops = 0;                   // of the compute type, fp32 accumulation
+  double matmul_bytes = 0;                   // a product's operands and result, each once
   double attention_forward_flops = 0;        // causal, documents of 1,024 tokens
   double attention_backward_flops = 0;       // likewise
   double long_attention_forward_flops = 0;   // documents of 4,096 and more
@@ -21,11 +22,14 @@ struct MachineProfile {
   double device_bytes = 0;                   // memory-bound kernels, read and written
   double copy_in_bytes = 0;                  // host to device
   double copy_out_bytes = 0;                 // device to host
-  double adamw_parameters = 0;               // the host's optimizer, while copies run
+  double adamw_parameters = 0;               // the host's optimizer
+  double host_bytes = 0;                     // host memory, the optimizer and copies together
   double storage_read_bytes = 0;             // one stream, past the page cache
   double storage_write_bytes = 0;            // likewise
   double op_seconds = 0;                     // what an op costs beside its work
-};                                           // all per second, but the last
+  // Of a copy's rate, while one in the other direction runs.
+  double copy_in_share_beside_out = 1, copy_out_share_beside_in = 1;
+};  // rates per second
 
 // What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
 inline constexpr double kAdamwHostBytes = 26;

@@ -17,39 +17,36 @@ class Costs {
     const double query = static_cast<double>(spec.q_size());
     const double key_value = static_cast<double>(spec.kv_size());
     const double intermediate = static_cast<double>(spec.intermediate_size);
-    attention_matrices_ = hidden * (2 * query + 2 * key_value);
-    gate_up_ = 2 * hidden * intermediate;
-    down_ = hidden * intermediate;
-    // Elements that memory-bound kernels read and write, a token: norms, rotation, residuals.
-    attention_elements_ = 6 * hidden + 3 * (query + key_value);
-    mlp_elements_ = 4 * hidden + 3 * intermediate;
     repeats_ = input.micro_batches_per_op;
     tokens_ = static_cast<double>(input.tokens_per_micro_batch) * repeats_;
     element_ = static_cast<double>(input.element_bytes);
+    attention_ = Product(hidden, query + 2 * key_value) + Product(query, hidden);
+    gate_up_ = Product(hidden, 2 * intermediate);
+    down_ = Product(intermediate, hidden);
+    // Elements that memory-bound kernels read and write, a token: norms, rotation, residuals.
+    attention_elements_ = 6 * hidden + 3 * (query + key_value);
+    mlp_elements_ = 4 * hidden + 3 * intermediate;
   }
 
   double operator()(const FetchWeights& op) const {
     return Size(op.block) * element_ / machine_.copy_in_bytes;
   }
   double operator()(const EmbedForward&) const { return Bytes(2 * tokens_ * Hidden() * element_); }
-  double operator()(const ForwardBlock&) const {
-    return AttentionSide() + GateUp() + Matmul(down_);
-  }
+  double operator()(const ForwardBlock&) const { return AttentionSide() + GateUp() + down_; }
   double operator()(const HeadLoss& op) const {
     const double vocab = static_cast<double>(spec_.vocab_size);
-    const double matrix = Hidden() * vocab;
     const bool gradients = op.d_in != kNoBuffer;
     // Logits are written, read and overwritten; the sums are read and written for every chunk.
     const double logits = tokens_ * vocab * element_ * (gradients ? 4 : 2);
     const double chunks =
         tokens_ / static_cast<double>(std::max<int64_t>(
                       1, std::min(input_.head_chunk_rows, input_.tokens_per_micro_batch)));
-    const double sums = gradients ? chunks * matrix * 2 * kFloat : 0;
-    return (gradients ? 3 : 1) * Matmul(matrix) + Bytes(logits + sums);
+    const double sums = gradients ? chunks * Hidden() * vocab * 2 * kFloat : 0;
+    return (gradients ? 3 : 1) * Product(Hidden(), vocab, chunks) + Bytes(logits + sums);
   }
   double operator()(const BackwardBlock& op) const {
     double seconds =
-        2 * Matmul(attention_matrices_ + gate_up_ + down_) +
+        2 * (attention_ + gate_up_ + down_) +
         2.5 * AttentionFlops() /
             AtLength(machine_.attention_backward_flops, machine_.long_attention_backward_flops) +
         Bytes(tokens_ * element_ * 2 * (attention_elements_ + mlp_elements_));
@@ -112,7 +109,13 @@ class Costs {
     return static_cast<double>(GradientBytesPerElement(program_.gradient_type));
   }
   double Bytes(double bytes) const { return bytes / machine_.device_bytes; }
-  double Matmul(double elements) const { return 2 * tokens_ * elements / machine_.matmul_flops; }
+  // [tokens, k] by [k, n], or one of its two backward products, which are as large; by parts of the
+  // tokens, each of which reads the matrix.
+  double Product(double k, double n, double parts) const {
+    return 2 * tokens_ * k * n / machine_.matmul_flops +
+           element_ * (tokens_ * (k + n) + parts * k * n) / machine_.matmul_bytes;
+  }
+  double Product(double k, double n) const { return Product(k, n, repeats_); }
   double AttentionFlops() const {
     return 2 * tokens_ * input_.mean_document_tokens * static_cast<double>(spec_.q_size());
   }
@@ -123,47 +126,22 @@ class Costs {
     return rate + (long_rate - rate) * share;
   }
   double AttentionSide() const {
-    return Matmul(attention_matrices_) +
+    return attention_ +
            AttentionFlops() /
                AtLength(machine_.attention_forward_flops, machine_.long_attention_forward_flops) +
            Bytes(tokens_ * element_ * attention_elements_);
   }
-  double GateUp() const { return Matmul(gate_up_) + Bytes(tokens_ * element_ * mlp_elements_); }
+  double GateUp() const { return gate_up_ + Bytes(tokens_ * element_ * mlp_elements_); }
 
   const StepProgram& program_;
   const ModelSpec& spec_;
   const ModelLayout& layout_;
   const CostInput& input_;
   const MachineProfile& machine_;
-  double attention_matrices_ = 0, gate_up_ = 0, down_ = 0;
+  double attention_ = 0, gate_up_ = 0, down_ = 0;  // seconds of their products, once
   double attention_elements_ = 0, mlp_elements_ = 0;
   double tokens_ = 0, element_ = 0, repeats_ = 1;
 };
-
-// Saved tensors that leave for host memory share its bandwidth with the optimizer where they run
-// at the same time: under the first forward pass, of which AdamW takes a share or all.
-void SlowUpdatesByStores(const StepProgram& program, const MachineProfile& machine, double repeats,
-                         std::vector<double>& seconds) {
-  double forward = 0, update = 0, stored_bytes = 0;
-  bool first_forward = true;
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    const OpBody& body = program.ops[i].body;
-    if (std::holds_alternative<UpdateHost>(body)) update += seconds[i];
-    if (std::holds_alternative<BackwardBlock>(body)) first_forward = false;
-    if (!first_forward) continue;
-    if (std::holds_alternative<ForwardBlock>(body)) forward += seconds[i];
-    if (const auto* store = std::get_if<StoreSaved>(&body)) {
-      stored_bytes += repeats * static_cast<double>(program.buffer(store->host).bytes);
-    }
-  }
-  if (stored_bytes == 0 || update == 0 || program.updates != Updates::kPending) return;
-  const double at_the_same_time = std::min(1.0, update / forward);
-  const double extra =
-      at_the_same_time * stored_bytes / (kAdamwHostBytes * machine.adamw_parameters * update);
-  for (size_t i = 0; i < seconds.size(); ++i) {
-    if (std::holds_alternative<UpdateHost>(program.ops[i].body)) seconds[i] *= 1 + extra;
-  }
-}
 
 }  // namespace
 
@@ -177,7 +155,6 @@ std::vector<double> OpSeconds(const StepProgram& program, const ModelSpec& spec,
     const double repeats = op.lane == Lane::kCompute ? input.micro_batches_per_op : 1;
     seconds.push_back(machine.op_seconds * repeats + std::visit(costs, op.body));
   }
-  SlowUpdatesByStores(program, machine, input.micro_batches_per_op, seconds);
   return seconds;
 }
 

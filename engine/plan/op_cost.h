@@ -1,10 +1,11 @@
 // How long the ops of a program take on a machine: operations and bytes, counted, over its rates.
 //
 // With T tokens, N elements of a layer's matrices, context c (the mean length of a document):
-//   matmul    2 T N forward, 4 T N backward, and what the save level recomputes
+//   matmul    2 T N forward, 4 T N backward, and what the save level recomputes; and each product's
+//             operands and result once, by which narrow products are slower than large ones
 //   attention 2 T c q forward (causal: half of the products), 2.5 times that backward
 // and the bytes of memory-bound kernels and of gradient sums, which are read and written as fp32.
-// Copies of weights are in the fit of the optimizer's rate; saved tensors on the host slow it.
+// An op is as fast as it is alone; Simulate() slows those that contend.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct CostInput {
   double micro_batches_per_op = 1;
 };
 
-// Seconds of every op of the program.
+// Seconds of every op of the program, each alone.
 std::vector<double> OpSeconds(const StepProgram& program, const ModelSpec& spec,
                               const ModelLayout& layout, const CostInput& input,
                               const MachineProfile& machine);

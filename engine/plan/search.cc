@@ -364,14 +364,16 @@ absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batc
   PENSTOCK_ASSIGN_OR_RETURN(StepProgram program, Draft(policy, micro_batches));
   DeriveOrder(program);
   const Simulation simulation =
-      Simulate(program, OpSeconds(program, input_.spec, input_.layout,
-                                  {.tokens_per_micro_batch = input_.shape.tokens_per_micro_batch,
-                                   .mean_document_tokens = input_.mean_document_tokens,
-                                   .head_chunk_rows = policy.head_chunk_rows,
-                                   .element_bytes = input_.shape.element_bytes,
-                                   .moment_type = policy.moment_type,
-                                   .micro_batches_per_op = repeats},
-                                  machine));
+      Simulate(program,
+               OpSeconds(program, input_.spec, input_.layout,
+                         {.tokens_per_micro_batch = input_.shape.tokens_per_micro_batch,
+                          .mean_document_tokens = input_.mean_document_tokens,
+                          .head_chunk_rows = policy.head_chunk_rows,
+                          .element_bytes = input_.shape.element_bytes,
+                          .moment_type = policy.moment_type,
+                          .micro_batches_per_op = repeats},
+                         machine),
+               ContentionOf(machine));
   return Score{simulation.seconds, simulation.busy_seconds, simulation.exposed_seconds};
 }
 
@@ -554,6 +556,7 @@ MachineProfile Cautious(const MachineProfile& machine) {
   cautious.adamw_parameters *= kCautiousAdamw;
   cautious.copy_in_bytes *= kCautiousCopies;
   cautious.copy_out_bytes *= kCautiousCopies;
+  cautious.host_bytes *= kCautiousAdamw;
   return cautious;
 }
 

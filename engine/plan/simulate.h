@@ -1,4 +1,4 @@
-// Simulate: when the ops of a program run, given how long each takes. The same order as an
+// Simulate: when the ops of a program run, given how long each takes alone. The same order as an
 // executor's: ops of a lane one after the other, each after those it names.
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "engine/plan/contention.h"
 #include "engine/plan/step_program.h"
 
 namespace penstock {
@@ -24,7 +25,8 @@ struct Simulation {
 };
 
 // REQUIRES: one duration for each op; `after` names earlier ops.
-Simulation Simulate(const StepProgram& program, std::span<const double> op_seconds);
+Simulation Simulate(const StepProgram& program, std::span<const double> op_seconds,
+                    const Contention& contention);
 
 // The exposed seconds of any timeline of the program, measured ones too.
 std::array<double, kLaneCount> ExposedSeconds(const StepProgram& program,

@@ -1,6 +1,7 @@
 // Steps of a small model, run by the executor that jobs run on, with documents of several lengths;
 // their timelines give the rates (plan/fit_profile.h). So a rate is what it is while the rest of a
-// step goes on: copies in both directions, AdamW beside them, matmuls of a model's shapes.
+// step goes on: copies in both directions, AdamW beside them and alone, matmuls of a model's
+// shapes.
 #include "engine/train/calibrate.h"
 
 #include <algorithm>
@@ -37,19 +38,19 @@ double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-ModelSpec DenseSpec(int64_t hidden, int64_t intermediate, int64_t layers, int64_t vocab) {
-  constexpr int64_t kHeadDim = 64;
+ModelSpec DenseSpec(int64_t hidden, int64_t intermediate, int64_t layers, int64_t vocab,
+                    int64_t head_dim) {
   return {.family = "llama",
           .vocab_size = vocab,
           .hidden_size = hidden,
           .intermediate_size = intermediate,
           .num_layers = layers,
-          .num_heads = hidden / kHeadDim,
-          .num_kv_heads = hidden / kHeadDim / 2,
-          .head_dim = kHeadDim,
+          .num_heads = hidden / head_dim,
+          .num_kv_heads = hidden / head_dim / 2,
+          .head_dim = head_dim,
           .max_positions = 131072,
           .rms_norm_eps = 1e-5,
-          .attention_scale = 1 / std::sqrt(static_cast<double>(kHeadDim)),
+          .attention_scale = 1 / std::sqrt(static_cast<double>(head_dim)),
           .rope = {.theta = 10000},
           .head = HeadWeights::kSeparate,
           .window = std::vector<int64_t>(layers, 0)};
@@ -80,25 +81,113 @@ struct Batch {
   }
 };
 
+// One run's model, laid out in memory. The timelines that it appends point into it.
+class ModelSteps {
+ public:
+  ModelSteps(const CalibrationRun& run, bool cuda, int threads)
+      : run_(run), cuda_(cuda), threads_(threads), layout_(MakeLayout(run.spec)) {}
+
+  absl::Status Prepare() {
+    const Policy policy = {
+        .decoder_slots = 2,
+        .head_chunk_rows = kHeadChunkRows,
+        .gradient_type = cuda_ ? GradientType::kBfloat16 : GradientType::kFloat32,
+        .update_time = run_.update_time};
+    const ProgramShape shape = {
+        .micro_batches = run_.micro_batches,
+        .tokens_per_micro_batch = run_.tokens,
+        .element_bytes = cuda_ ? 2 : 4,
+        .kernel_scratch_bytes = cuda_ ? CudaKernelScratchBytes(run_.spec, run_.tokens)
+                                      : CpuKernelScratchBytes(threads_)};
+    PENSTOCK_ASSIGN_OR_RETURN(program_, BuildTrainProgram(run_.spec, layout_, policy, shape));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        store_, HostStore::Create(layout_, OptimizerState::kFloat32,
+                                  PlaneOf(policy, run_.spec.num_layers, run_.micro_batches)));
+    ThreadPool pool(threads_);
+    store_->TouchPages(pool);
+    InitializeWeights(run_.spec, /*seed=*/1, *store_, pool);
+    const ExecutorOptions options = {.tokens_per_micro_batch = run_.tokens,
+                                     .max_positions = run_.tokens,
+                                     .head_chunk_rows = kHeadChunkRows,
+                                     .arena_bytes = program_.arena_bytes,
+                                     .host_arena_bytes = program_.host_arena_bytes,
+                                     .page_lock = PageLock::kPreferred,
+                                     .threads = threads_};
+    PENSTOCK_ASSIGN_OR_RETURN(executor_, cuda_ ? CreateCudaExecutor(run_.spec, *store_, options)
+                                               : CreateCpuExecutor(run_.spec, *store_, options));
+    return executor_->Prepare(program_);
+  }
+
+  // `enough` says whether to stop before the next step.
+  template <typename Enough>
+  absl::Status Measure(int64_t document, Enough enough, std::vector<MeasuredProgram>& measured) {
+    const Batch batch(run_.tokens, document, run_.spec.vocab_size);
+    const std::vector<MicroBatchView> views(run_.micro_batches, batch.view());
+    const StepInput input = {.micro_batches = views,
+                             .labelled_tokens = run_.micro_batches * batch.labelled(),
+                             // With clipping no update begins before the last gradient has left.
+                             .optimizer = {.learning_rate = 1e-5,
+                                           .beta1 = 0.9,
+                                           .beta2 = 0.999,
+                                           .epsilon = 1e-8,
+                                           .max_grad_norm = 1}};
+    StepResult result;
+    const Clock::time_point start = Clock::now();
+    do {
+      if (enough()) return absl::OkStatus();
+      PENSTOCK_RETURN_IF_ERROR(executor_->Run(program_, input, result));
+    } while (SecondsSince(start) < run_.warm_seconds);
+    for (int32_t step = 0; step < run_.steps; ++step) {
+      if (enough()) return absl::OkStatus();
+      PENSTOCK_RETURN_IF_ERROR(executor_->Run(program_, input, result));
+      std::vector<SimulatedOp> timeline;
+      for (const OpTime& time : executor_->timeline()) {
+        timeline.push_back(
+            {static_cast<double>(time.start_ns) * 1e-9, static_cast<double>(time.end_ns) * 1e-9});
+      }
+      measured.push_back({program_, run_.spec, layout_,
+                          CostInput{.tokens_per_micro_batch = run_.tokens,
+                                    .mean_document_tokens = static_cast<double>(document),
+                                    .head_chunk_rows = kHeadChunkRows,
+                                    .element_bytes = cuda_ ? 2 : 4},
+                          std::move(timeline)});
+    }
+    return absl::OkStatus();
+  }
+
+  // Gives its memory back; what the timelines point to stays.
+  void Release() {
+    executor_.reset();
+    store_.reset();
+  }
+
+ private:
+  const CalibrationRun& run_;
+  const bool cuda_;
+  const int threads_;
+  const ModelLayout layout_;
+  StepProgram program_;
+  std::unique_ptr<HostStore> store_;
+  std::unique_ptr<Executor> executor_;
+};
+
 class Calibration {
  public:
   Calibration(const CalibrateConfig& config, const CalibrationSizes& sizes)
       : config_(config),
         sizes_(sizes),
         cuda_(config.device.backend == ComputeBackend::kCuda),
-        threads_(config.threads > 0 ? config.threads : UsableCores()),
-        layout_(MakeLayout(sizes.spec)) {}
+        threads_(config.threads > 0 ? config.threads : UsableCores()) {}
 
   absl::StatusOr<MeasuredProfile> Run() {
     if (cuda_) PENSTOCK_RETURN_IF_ERROR(OpenGpu(config_.device.uuid).status());
     PENSTOCK_ASSIGN_OR_RETURN(const StorageRates storage,
                               MeasureStorage(config_.storage_directory, sizes_.storage_bytes));
-    PENSTOCK_RETURN_IF_ERROR(Prepare());
-    for (int64_t document : sizes_.document_tokens) PENSTOCK_RETURN_IF_ERROR(Measure(document));
+    for (const CalibrationRun& run : sizes_.runs) PENSTOCK_RETURN_IF_ERROR(RunModel(run));
     MeasuredProfile measured{.profile = Known(), .identity = config_.identity};
     NamedProfile& profile = measured.profile;
     profile.source = ProfileSource::kCalibrated;
-    profile.rates = FitProfile(runs_, profile.rates);
+    profile.rates = FitProfile(measured_, profile.rates);
     profile.rates.storage_read_bytes = storage.read_bytes;
     profile.rates.storage_write_bytes = storage.write_bytes;
     measured.measuring_seconds = SecondsSince(start_);
@@ -122,61 +211,17 @@ class Calibration {
     return profile;
   }
 
-  absl::Status Prepare() {
-    const Policy policy = {
-        .decoder_slots = 2,
-        .head_chunk_rows = kHeadChunkRows,
-        .gradient_type = cuda_ ? GradientType::kBfloat16 : GradientType::kFloat32,
-        // On a GPU AdamW then runs beside the copies, as in a job.
-        .update_time = cuda_ ? UpdateTime::kNextStep : UpdateTime::kEndOfStep};
-    const ProgramShape shape = {
-        .micro_batches = sizes_.micro_batches,
-        .tokens_per_micro_batch = sizes_.tokens,
-        .element_bytes = cuda_ ? 2 : 4,
-        .kernel_scratch_bytes = cuda_ ? CudaKernelScratchBytes(sizes_.spec, sizes_.tokens)
-                                      : CpuKernelScratchBytes(threads_)};
-    PENSTOCK_ASSIGN_OR_RETURN(program_, BuildTrainProgram(sizes_.spec, layout_, policy, shape));
-    PENSTOCK_ASSIGN_OR_RETURN(
-        store_, HostStore::Create(layout_, OptimizerState::kFloat32,
-                                  PlaneOf(policy, sizes_.spec.num_layers, sizes_.micro_batches)));
-    ThreadPool pool(threads_);
-    store_->TouchPages(pool);
-    InitializeWeights(sizes_.spec, /*seed=*/1, *store_, pool);
-    const ExecutorOptions options = {.tokens_per_micro_batch = sizes_.tokens,
-                                     .max_positions = sizes_.tokens,
-                                     .head_chunk_rows = kHeadChunkRows,
-                                     .arena_bytes = program_.arena_bytes,
-                                     .host_arena_bytes = program_.host_arena_bytes,
-                                     .page_lock = PageLock::kPreferred,
-                                     .threads = threads_};
-    PENSTOCK_ASSIGN_OR_RETURN(executor_, cuda_ ? CreateCudaExecutor(sizes_.spec, *store_, options)
-                                               : CreateCpuExecutor(sizes_.spec, *store_, options));
-    return executor_->Prepare(program_);
-  }
-
-  absl::Status Measure(int64_t document) {
-    const Batch batch(sizes_.tokens, document, sizes_.spec.vocab_size);
-    const std::vector<MicroBatchView> views(sizes_.micro_batches, batch.view());
-    const StepInput input = {
-        .micro_batches = views,
-        .labelled_tokens = sizes_.micro_batches * batch.labelled(),
-        .optimizer = {.learning_rate = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}};
-    for (int32_t step = 0; step <= sizes_.steps; ++step) {
-      if (!runs_.empty() && SecondsSince(start_) > sizes_.enough_seconds) return absl::OkStatus();
-      StepResult result;
-      PENSTOCK_RETURN_IF_ERROR(executor_->Run(program_, input, result));
-      if (step == 0) continue;  // files, searches for kernels, clocks
-      std::vector<double> seconds;
-      for (const OpTime& time : executor_->timeline()) {
-        seconds.push_back(static_cast<double>(time.end_ns - time.start_ns) * 1e-9);
-      }
-      runs_.push_back({program_, sizes_.spec, layout_,
-                       CostInput{.tokens_per_micro_batch = sizes_.tokens,
-                                 .mean_document_tokens = static_cast<double>(document),
-                                 .head_chunk_rows = kHeadChunkRows,
-                                 .element_bytes = cuda_ ? 2 : 4},
-                       std::move(seconds)});
+  absl::Status RunModel(const CalibrationRun& run) {
+    models_.push_back(std::make_unique<ModelSteps>(run, cuda_, threads_));
+    ModelSteps& model = *models_.back();
+    PENSTOCK_RETURN_IF_ERROR(model.Prepare());
+    for (int64_t document : run.document_tokens) {
+      PENSTOCK_RETURN_IF_ERROR(model.Measure(
+          document,
+          [&] { return !measured_.empty() && SecondsSince(start_) > sizes_.enough_seconds; },
+          measured_));
     }
+    model.Release();
     return absl::OkStatus();
   }
 
@@ -184,31 +229,37 @@ class Calibration {
   const CalibrationSizes& sizes_;
   const bool cuda_;
   const int threads_;
-  const ModelLayout layout_;
   const Clock::time_point start_ = Clock::now();
-  StepProgram program_;
-  std::unique_ptr<HostStore> store_;
-  std::unique_ptr<Executor> executor_;
-  std::vector<MeasuredProgram> runs_;
+  std::vector<std::unique_ptr<ModelSteps>> models_;
+  std::vector<MeasuredProgram> measured_;
 };
 
 }  // namespace
 
 // Every block is larger than caches, so that AdamW and copies are bound by memory; on a GPU matmuls
-// are as large as those of a 7B model's layers.
+// are as large as those of a 7B model's layers, and then as small as those of a 0.5B model's. The
+// micro-batches of a step keep the GPU busy from one step to the next.
 CalibrationSizes DefaultCalibrationSizes(ComputeBackend backend) {
   if (backend == ComputeBackend::kCuda) {
-    return {.spec = DenseSpec(3072, 8192, 3, 16384),
-            .tokens = 8192,
-            .micro_batches = 2,
-            .document_tokens = {1024, 4096, 256},
-            .steps = 4};
+    return {.runs = {{.spec = DenseSpec(3584, 8192, 4, 16384, 128),
+                      .tokens = 8192,
+                      .micro_batches = 8,
+                      .document_tokens = {1024, 4096, 256},
+                      .warm_seconds = 3,
+                      .steps = 4,
+                      .update_time = UpdateTime::kNextStep},
+                     {.spec = DenseSpec(1024, 4096, 6, 32768, 128),
+                      .tokens = 8192,
+                      .micro_batches = 8,
+                      .document_tokens = {1024},
+                      .warm_seconds = 3,
+                      .steps = 4}}};
   }
-  return {.spec = DenseSpec(256, 704, 2, 8192),
-          .tokens = 4096,
-          .micro_batches = 1,
-          .document_tokens = {1024, 4096, 256},
-          .steps = 1};
+  return {.runs = {{.spec = DenseSpec(256, 704, 2, 8192, 64),
+                    .tokens = 4096,
+                    .micro_batches = 1,
+                    .document_tokens = {1024, 4096, 256},
+                    .steps = 1}}};
 }
 
 absl::StatusOr<MeasuredProfile> CalibrateWith(const CalibrateConfig& config,

@@ -97,6 +97,7 @@ absl::StatusOr<SimulatedStep> SimulateStep(const TrainConfig& config, const Mode
                                            const TrainingPlan& plan) {
   SimulatedStep step;
   PENSTOCK_ASSIGN_OR_RETURN(step.program, TrainProgram(model, plan, plan.micro_batches));
+  const MachineProfile rates = ProfileOf(config, plan.threads).rates;
   step.simulation =
       Simulate(step.program,
                OpSeconds(step.program, model.spec, model.layout,
@@ -105,7 +106,8 @@ absl::StatusOr<SimulatedStep> SimulateStep(const TrainConfig& config, const Mode
                           .head_chunk_rows = plan.policy.head_chunk_rows,
                           .element_bytes = plan.shape.element_bytes,
                           .moment_type = config.moment_type},
-                         ProfileOf(config, plan.threads).rates));
+                         rates),
+               ContentionOf(rates));
   return step;
 }
 

@@ -22,6 +22,7 @@ struct NumberField {
 
 constexpr NumberField<MachineProfile> kRates[] = {
     {"matmul_flops", &MachineProfile::matmul_flops},
+    {"matmul_bytes", &MachineProfile::matmul_bytes},
     {"attention_forward_flops", &MachineProfile::attention_forward_flops},
     {"attention_backward_flops", &MachineProfile::attention_backward_flops},
     {"long_attention_forward_flops", &MachineProfile::long_attention_forward_flops},
@@ -29,7 +30,10 @@ constexpr NumberField<MachineProfile> kRates[] = {
     {"device_bytes", &MachineProfile::device_bytes},
     {"copy_in_bytes", &MachineProfile::copy_in_bytes},
     {"copy_out_bytes", &MachineProfile::copy_out_bytes},
+    {"copy_in_share_beside_out", &MachineProfile::copy_in_share_beside_out},
+    {"copy_out_share_beside_in", &MachineProfile::copy_out_share_beside_in},
     {"adamw_parameters", &MachineProfile::adamw_parameters},
+    {"host_bytes", &MachineProfile::host_bytes},
     {"storage_read_bytes", &MachineProfile::storage_read_bytes},
     {"storage_write_bytes", &MachineProfile::storage_write_bytes},
     {"op_seconds", &MachineProfile::op_seconds},

@@ -46,7 +46,8 @@ v1::MachineProfile ToProto(const MeasuredProfile& measured) {
     rate.set_value(value);
     rate.set_unit(unit);
   };
-  add("matmul", rates.matmul_flops, "FLOP/s");
+  add("matmul, large", rates.matmul_flops, "FLOP/s");
+  add("matmul, operands and result", rates.matmul_bytes, "B/s");
   add("attention forward, 1,024 tokens", rates.attention_forward_flops, "FLOP/s");
   add("attention backward, 1,024 tokens", rates.attention_backward_flops, "FLOP/s");
   add("attention forward, 4,096 tokens", rates.long_attention_forward_flops, "FLOP/s");
@@ -54,7 +55,12 @@ v1::MachineProfile ToProto(const MeasuredProfile& measured) {
   add("device memory", rates.device_bytes, "B/s");
   add("copies to the device", rates.copy_in_bytes, "B/s");
   add("copies from the device", rates.copy_out_bytes, "B/s");
+  add("copies to the device, beside others", rates.copy_in_bytes * rates.copy_in_share_beside_out,
+      "B/s");
+  add("copies from the device, beside others",
+      rates.copy_out_bytes * rates.copy_out_share_beside_in, "B/s");
   add("AdamW on the host", rates.adamw_parameters, "parameters/s");
+  add("host memory, AdamW and copies", rates.host_bytes, "B/s");
   add("storage, read", rates.storage_read_bytes, "B/s");
   add("storage, written", rates.storage_write_bytes, "B/s");
   return proto;

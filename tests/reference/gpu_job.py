@@ -13,13 +13,13 @@ JSON object. Needs numpy, torch and transformers. WORK must not exist; it is lef
 import argparse
 import json
 import pathlib
-import subprocess
 import sys
-import time
 
 import numpy
 import torch
 import transformers
+
+from own_daemon import Daemon
 
 BOUNDS = {"cpu": 1e-5, "gpu": 2e-3}
 ROWS_A_STEP = 4
@@ -43,36 +43,6 @@ def job_spec(arguments, work):
         "device": {"kind": arguments.device},
         "seed": 1,
     }
-
-
-class Daemon:
-    def __init__(self, binaries, work, roots):
-        self.client, self.endpoint = binaries / "penstock", f"unix:{work}/state/penstock.sock"
-        command = [binaries / "penstockd", "--state-directory", work / "state",
-                   "--no-calibration"]
-        for root in roots:
-            command += ["--allowed-root", root]
-        self.log = open(work / "penstockd.log", "w")
-        self.process = subprocess.Popen(command, stderr=self.log)
-        socket = work / "state" / "penstock.sock"
-        while not socket.exists():
-            if self.process.poll() is not None:
-                sys.exit(f"penstockd ended with {self.process.returncode}: {self.log.name}")
-            time.sleep(0.1)
-
-    def call(self, *words):
-        done = subprocess.run([self.client, "--endpoint", self.endpoint, "-o", "json", *words],
-                              stdout=subprocess.PIPE, check=False)
-        if done.returncode != 0:
-            print(subprocess.run([self.client, "--endpoint", self.endpoint, "logs", "gpu-job"],
-                                 stdout=subprocess.PIPE, check=False, text=True).stdout)
-            sys.exit(f"penstock {words[0]} ended with {done.returncode}; {self.log.name}")
-        return done.stdout
-
-    def stop(self):
-        self.process.terminate()
-        self.process.wait(timeout=60)
-        self.log.close()
 
 
 @torch.no_grad()

@@ -7,6 +7,14 @@
 namespace penstock {
 namespace {
 
+ModelSpec Large() {
+  ModelSpec spec = *FindGeometry("qwen2.5-7b");
+  spec.num_layers = 3;
+  spec.window.assign(3, 0);
+  spec.vocab_size = 4096;
+  return spec;
+}
+
 ModelSpec Small() {
   ModelSpec spec = *FindGeometry("qwen2.5-0.5b");
   spec.num_layers = 3;
@@ -15,30 +23,43 @@ ModelSpec Small() {
   return spec;
 }
 
-// Steps of short and of long documents, as a calibration runs them, on a machine of these rates.
-// `noise`: how far every other op is off.
+// Steps of short and of long documents and of two sizes of products, as a calibration runs them, on
+// a machine of these rates, whose lanes contend. `noise`: how far every other op is off.
 MachineProfile Fitted(const MachineProfile& truth, const MachineProfile& prior, double noise) {
-  const ModelSpec spec = Small();
-  const ModelLayout layout = MakeLayout(spec);
-  const ProgramShape shape = {
-      .micro_batches = 2, .tokens_per_micro_batch = 4096, .element_bytes = 2};
-  std::vector<StepProgram> programs;
-  std::vector<CostInput> costs;
-  for (double document : {64.0, 1024.0, 4096.0}) {
-    for (SaveLevel level : {SaveLevel::kAll, SaveLevel::kInput}) {
-      Policy policy{.saving = {.level = level}, .gradient_type = GradientType::kBfloat16};
-      programs.push_back(*BuildTrainProgram(spec, layout, policy, shape));
-      costs.push_back({.tokens_per_micro_batch = 4096,
-                       .mean_document_tokens = document,
-                       .head_chunk_rows = policy.head_chunk_rows});
+  const ModelSpec specs[] = {Large(), Small()};
+  struct Model {
+    ModelSpec spec;
+    ModelLayout layout;
+    StepProgram program;
+    CostInput cost;
+  };
+  std::vector<Model> models;
+  for (const ModelSpec& spec : specs) {
+    for (double document : {64.0, 1024.0, 4096.0}) {
+      for (UpdateTime time : {UpdateTime::kNextStep, UpdateTime::kEndOfStep}) {
+        const ModelLayout layout = MakeLayout(spec);
+        const Policy policy{.gradient_type = GradientType::kBfloat16, .update_time = time};
+        models.push_back(
+            {spec,
+             layout,
+             *BuildTrainProgram(
+                 spec, layout, policy,
+                 {.micro_batches = 2, .tokens_per_micro_batch = 4096, .element_bytes = 2}),
+             {.tokens_per_micro_batch = 4096,
+              .mean_document_tokens = document,
+              .head_chunk_rows = policy.head_chunk_rows}});
+      }
     }
   }
   std::vector<MeasuredProgram> runs;
-  for (size_t i = 0; i < programs.size(); ++i) {
-    std::vector<double> seconds = OpSeconds(programs[i], spec, layout, costs[i], truth);
-    for (size_t op = 0; op < seconds.size(); ++op)
+  for (const Model& model : models) {
+    std::vector<double> seconds =
+        OpSeconds(model.program, model.spec, model.layout, model.cost, truth);
+    for (size_t op = 0; op < seconds.size(); ++op) {
       seconds[op] *= 1 + (op % 2 == 0 ? noise : -noise);
-    runs.push_back({programs[i], spec, layout, costs[i], std::move(seconds)});
+    }
+    runs.push_back({model.program, model.spec, model.layout, model.cost,
+                    Simulate(model.program, seconds, ContentionOf(truth)).timeline});
   }
   return FitProfile(runs, prior);
 }
@@ -55,6 +76,10 @@ void ExpectRates(const MachineProfile& found, const MachineProfile& truth, doubl
   EXPECT_NEAR(found.copy_in_bytes / truth.copy_in_bytes, 1, share);
   EXPECT_NEAR(found.copy_out_bytes / truth.copy_out_bytes, 1, share);
   EXPECT_NEAR(found.adamw_parameters / truth.adamw_parameters, 1, share);
+  EXPECT_NEAR(found.matmul_bytes / truth.matmul_bytes, 1, 5 * share);
+  EXPECT_NEAR(found.host_bytes / truth.host_bytes, 1, 3 * share);
+  EXPECT_NEAR(found.copy_in_share_beside_out, truth.copy_in_share_beside_out, 2 * share);
+  EXPECT_NEAR(found.copy_out_share_beside_in, truth.copy_out_share_beside_in, 2 * share);
 }
 
 TEST(FitProfileTest, FindsTheRatesOfTheMachineThatWasMeasured) {

@@ -17,13 +17,17 @@ using testing::TempDir;
 
 CalibrationSizes TinySizes() {
   CalibrationSizes sizes = DefaultCalibrationSizes(ComputeBackend::kCpu);
-  sizes.spec.hidden_size = 64;
-  sizes.spec.intermediate_size = 128;
-  sizes.spec.num_heads = 2;
-  sizes.spec.num_kv_heads = 1;
-  sizes.spec.head_dim = 32;
-  sizes.spec.vocab_size = 512;
-  sizes.document_tokens = {1024, 4096};
+  ModelSpec& spec = sizes.runs[0].spec;
+  spec.hidden_size = 64;
+  spec.intermediate_size = 128;
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 32;
+  spec.vocab_size = 512;
+  sizes.runs[0].document_tokens = {1024, 4096};
+  sizes.runs.push_back(sizes.runs[0]);
+  sizes.runs[1].update_time = UpdateTime::kNextStep;
+  sizes.runs[1].document_tokens = {1024};
   sizes.storage_bytes = 8 << 20;
   return sizes;
 }

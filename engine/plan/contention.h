@@ -1,0 +1,27 @@
+// What lanes leave each other: how fast an op goes, of what it reaches alone, while other lanes
+// run.
+//
+// Copies in the two directions share the link and the copy engines. AdamW gets what the copies
+// leave of host memory's bandwidth, no more than it uses alone; copies give way to nothing.
+#pragma once
+
+#include <array>
+
+#include "engine/plan/machine_profile.h"
+#include "engine/plan/step_program.h"
+
+namespace penstock {
+
+struct Contention {
+  using Speeds = std::array<double, kLaneCount>;
+  // By the set of lanes that run an op, lane i as bit i.
+  std::array<Speeds, 1 << kLaneCount> speeds;
+
+  static Contention None();
+};
+
+Contention ContentionOf(const MachineProfile& machine);
+
+inline constexpr unsigned LaneBit(Lane lane) { return 1U << static_cast<unsigned>(lane); }
+
+}  // namespace penstock
