@@ -328,6 +328,8 @@ struct PlanMissRecord {
   double measured_step_seconds = 0, predicted_step_seconds = 0;
   int64_t host_peak_bytes = 0, planned_host_peak_bytes = 0;
   std::string machine;  // as in StepPrediction
+  // The machine with rates under which the last step would have taken what it did.
+  MeasuredProfile refitted;
 };
 
 struct EvaluationRecord {

@@ -32,8 +32,6 @@ struct MeasuredProgram {
 };
 
 // `prior`: what is known of such a machine. Storage rates are taken over from it.
-// REQUIRES: no tensors saved on the host; documents of the programs are at most 1,024 or at least
-// 4,096 tokens long on average, where one of the two attention rates holds alone.
 MachineProfile FitProfile(std::span<const MeasuredProgram> runs, const MachineProfile& prior);
 
 }  // namespace penstock

@@ -120,10 +120,12 @@ class Costs {
     return 2 * tokens_ * input_.mean_document_tokens * static_cast<double>(spec_.q_size());
   }
   // The rate for documents of the mean length: that of 1,024 tokens up to there, that of long ones
-  // from 4,096 on, and between them by the length's logarithm.
+  // from 4,096 on. Between them the time of an operation goes by the length's logarithm, so that it
+  // is linear in the reciprocals of both rates.
   double AtLength(double rate, double long_rate) const {
     const double share = std::clamp(std::log2(input_.mean_document_tokens / 1024) / 2, 0.0, 1.0);
-    return rate + (long_rate - rate) * share;
+    if (share == 0) return rate;
+    return 1 / ((1 - share) / rate + share / long_rate);
   }
   double AttentionSide() const {
     return attention_ +

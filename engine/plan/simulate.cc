@@ -93,9 +93,10 @@ class Lanes {
     for (size_t i = 0; i < kLaneCount; ++i) {
       LaneState& lane = lanes_[i];
       if (!lane.running) continue;
-      // The one that gave the step ends, and what rounding leaves of another that ends with it.
+      // The one that gave the step ends, and what rounding leaves of another that ends with it. An
+      // op of no duration that is a number ends too: the loop must.
       constexpr double kRounding = 1e-12;
-      if (lane.left / speeds[i] <= step * (1 + kRounding)) {
+      if (!(lane.left / speeds[i] > step * (1 + kRounding))) {
         lane.running = false;
         ended_[lane.ops[lane.next]] = true;
         timeline_[lane.ops[lane.next++]].end = now_;

@@ -98,16 +98,9 @@ absl::StatusOr<SimulatedStep> SimulateStep(const TrainConfig& config, const Mode
   SimulatedStep step;
   PENSTOCK_ASSIGN_OR_RETURN(step.program, TrainProgram(model, plan, plan.micro_batches));
   const MachineProfile rates = ProfileOf(config, plan.threads).rates;
-  step.simulation =
-      Simulate(step.program,
-               OpSeconds(step.program, model.spec, model.layout,
-                         {.tokens_per_micro_batch = plan.shape.tokens_per_micro_batch,
-                          .mean_document_tokens = static_cast<double>(config.batch.sequence_length),
-                          .head_chunk_rows = plan.policy.head_chunk_rows,
-                          .element_bytes = plan.shape.element_bytes,
-                          .moment_type = config.moment_type},
-                         rates),
-               ContentionOf(rates));
+  step.simulation = Simulate(
+      step.program, OpSeconds(step.program, model.spec, model.layout, CostOf(config, plan), rates),
+      ContentionOf(rates));
   return step;
 }
 

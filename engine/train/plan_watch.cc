@@ -25,7 +25,8 @@ std::optional<PlanMissRecord> PlanWatch::Add(const StepRecord& record) {
                         .predicted_step_seconds = record.predicted_step_seconds,
                         .host_peak_bytes = record.host_peak_bytes,
                         .planned_host_peak_bytes = record.planned_host_peak_bytes,
-                        .machine = {}};
+                        .machine = {},
+                        .refitted = {}};
 }
 
 int64_t ResidentBytes() {

@@ -18,7 +18,7 @@ class PlanWatch {
   static constexpr double kDrift = 0.1;
 
   // A full step; the record has what was planned. What is to be said after it, if anything; its
-  // `machine` is left empty.
+  // `machine` and `refitted` are left empty.
   std::optional<PlanMissRecord> Add(const StepRecord& record);
 
  private:

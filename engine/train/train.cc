@@ -33,6 +33,7 @@
 #include "engine/train/left_out_data.h"
 #include "engine/train/loss_watch.h"
 #include "engine/train/plan_watch.h"
+#include "engine/train/policy_choice.h"
 #include "engine/train/random_init.h"
 #include "engine/train/run_facts.h"
 #include "engine/train/run_provenance.h"
@@ -343,6 +344,10 @@ class TrainRun {
     std::optional<PlanMissRecord> miss = plan_watch_.Add(record);
     if (!miss.has_value()) return;
     miss->machine = plan_.memory.prediction.machine;
+    NamedProfile& refitted = miss->refitted.profile;
+    refitted = ProfileOf(config_, plan_.threads);
+    refitted.rates = trainer_->RatesOfLastStep(refitted.rates);
+    miss->refitted.identity = "refitted to a job's step";
     observer_.OnPlanMissed(*miss);
   }
 

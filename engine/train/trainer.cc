@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/plan/chrome_trace.h"
+#include "engine/plan/fit_profile.h"
 #include "engine/train/schedule.h"
 
 namespace penstock {
@@ -43,7 +44,7 @@ double SecondsSince(std::chrono::steady_clock::time_point start) {
 absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
     const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan, HostStore& store,
     std::shared_ptr<const Dataset> train, std::shared_ptr<const Dataset> evaluation) {
-  std::unique_ptr<Trainer> trainer(new Trainer(config, store));
+  std::unique_ptr<Trainer> trainer(new Trainer(config, model, plan, store));
   PENSTOCK_RETURN_IF_ERROR(trainer->CreateStreams(plan, std::move(train), std::move(evaluation)));
   PENSTOCK_ASSIGN_OR_RETURN(
       trainer->executor_, CreateExecutor(config.device.backend, model.spec, store, plan.executor));
@@ -187,16 +188,28 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
   return record;
 }
 
-std::string Trainer::TraceOfLastStep() const {
-  const bool full =
-      train_stream_->ShapeOfStep(steps_done_ - 1).micro_batches == full_program_.micro_batches;
+const StepProgram& Trainer::ProgramOfLastStep() const {
+  return IsFullStep(steps_done_ - 1) ? full_program_ : tail_program_;
+}
+
+std::vector<SimulatedOp> Trainer::TimelineOfLastStep() const {
   std::vector<SimulatedOp> timeline;
   for (const OpTime& time : executor_->timeline()) {
     timeline.push_back({.start = static_cast<double>(time.start_ns) * 1e-9,
                         .end = static_cast<double>(time.end_ns) * 1e-9});
   }
-  return ChromeTrace(full ? full_program_ : tail_program_, timeline,
+  return timeline;
+}
+
+std::string Trainer::TraceOfLastStep() const {
+  return ChromeTrace(ProgramOfLastStep(), TimelineOfLastStep(),
                      absl::StrCat("measured: step ", steps_done_));
+}
+
+MachineProfile Trainer::RatesOfLastStep(const MachineProfile& known) const {
+  const MeasuredProgram run = {ProgramOfLastStep(), spec_, store_.layout(), cost_,
+                               TimelineOfLastStep()};
+  return FitProfile({&run, 1}, known);
 }
 
 absl::StatusOr<EvaluationRecord> Trainer::Evaluate(

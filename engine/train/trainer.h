@@ -11,6 +11,7 @@
 #include "engine/engine.h"
 #include "engine/exec/executor.h"
 #include "engine/memory/host_store.h"
+#include "engine/plan/simulate.h"
 #include "engine/train/left_out_data.h"
 #include "engine/train/training_plan.h"
 
@@ -52,6 +53,10 @@ class Trainer {
   // timeline of what it ran last.
   std::string TraceOfLastStep() const;
 
+  // The rates under which the last step would have taken what it did; what it did not use is as
+  // `known`. Right after Step().
+  MachineProfile RatesOfLastStep(const MachineProfile& known) const;
+
   // Brings the store to the state after the last step.
   absl::Status SettleStore();
   // Of which step the store holds the state as it is, without asking the device for anything: the
@@ -67,14 +72,20 @@ class Trainer {
       int64_t step, absl::FunctionRef<absl::Status(double fraction)> progress);
 
  private:
-  Trainer(const TrainConfig& config, const HostStore& store) : config_(config), store_(store) {}
+  Trainer(const TrainConfig& config, const ModelInput& model, const TrainingPlan& plan,
+          const HostStore& store)
+      : config_(config), spec_(model.spec), cost_(CostOf(config, plan)), store_(store) {}
   absl::Status CreateStreams(const TrainingPlan& plan, std::shared_ptr<const Dataset> train,
                              std::shared_ptr<const Dataset> evaluation);
   absl::Status PreparePrograms(const ModelInput& model, const TrainingPlan& plan);
+  const StepProgram& ProgramOfLastStep() const;
+  std::vector<SimulatedOp> TimelineOfLastStep() const;
   // A program without micro-batches; nothing if it has no ops.
   absl::Status RunIfAny(const StepProgram& program);
 
   const TrainConfig config_;
+  const ModelSpec spec_;
+  const CostInput cost_;  // of a full step and of a shorter one
   const HostStore& store_;
   std::unique_ptr<BatchStream> train_stream_;
   std::unique_ptr<BatchStream> evaluation_stream_;

@@ -427,6 +427,14 @@ absl::StatusOr<StepProgram> SettleProgram(const ModelInput& model, const Trainin
   return BuildSettleProgram(model.spec, model.layout, plan.policy, plan.shape, goal);
 }
 
+CostInput CostOf(const TrainConfig& config, const TrainingPlan& plan) {
+  return {.tokens_per_micro_batch = plan.shape.tokens_per_micro_batch,
+          .mean_document_tokens = static_cast<double>(config.batch.sequence_length),
+          .head_chunk_rows = plan.policy.head_chunk_rows,
+          .element_bytes = plan.shape.element_bytes,
+          .moment_type = config.moment_type};
+}
+
 HostMemoryLimit UsableHostMemory(const TrainConfig& config) {
   const absl::StatusOr<NamedProfile> planned = FindMachineProfile(config.device.planned_machine);
   HostMemoryLimit limit =

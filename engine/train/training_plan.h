@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "engine/engine.h"
 #include "engine/exec/executor.h"
+#include "engine/plan/op_cost.h"
 #include "engine/plan/train_program.h"
 #include "engine/train/model_input.h"
 
@@ -36,6 +37,9 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
 // The same for one of several that are tried: no way out is looked for if it does not fit.
 absl::StatusOr<TrainingPlan> TryTrainingPlan(const TrainConfig& config, const ModelInput& model,
                                              int64_t data_bytes, const HostMemoryLimit& usable);
+
+// How ops of the plan's steps are costed.
+CostInput CostOf(const TrainConfig& config, const TrainingPlan& plan);
 
 // config.host_memory_bytes, or what machine and cgroups leave, whichever is less.
 HostMemoryLimit UsableHostMemory(const TrainConfig& config);

@@ -128,6 +128,9 @@ void JobObserver::OnPlanMissed(const PlanMissRecord& record) {
       record.measured_step_seconds, 100 * std::abs(share), share > 0 ? "more" : "less",
       record.predicted_step_seconds, record.machine, record.host_peak_bytes,
       record.planned_host_peak_bytes);
+  spdlog::warn(
+      "the last step's timeline gives these rates, a file for penstock plan --machine:\n{}",
+      ProfileJson(record.refitted));
   internal::WorkerEvent event;
   v1::PlanMissed& missed = *event.mutable_plan_missed();
   missed.set_step(record.step);

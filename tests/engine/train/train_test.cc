@@ -1,4 +1,5 @@
 // Whole jobs through Train(): what users would lose if a rule below did not hold.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -62,6 +63,32 @@ TEST_F(TrainTest, LossFallsAndEveryStepIsReported) {
     EXPECT_TRUE(predicted == 0 || predicted == observer.steps[0].predicted_step_seconds);
   }
   EXPECT_GT(observer.steps[0].predicted_step_seconds, 0);
+}
+
+TEST_F(TrainTest, ARunThatMissesItsPlanSaysWhatTheMachineDoes) {
+  TrainConfig config = Config(20000);
+  config.schedule.max_steps = 12;
+  config.compute_threads = 0;  // a CPU's profile is of all its threads
+  config.device.profile = CpuProfile(1);
+  MachineProfile& rates = config.device.profile->rates;
+  rates.op_seconds = 0;
+  constexpr double kTooFast = 100;
+  for (double* rate : {&rates.matmul_flops, &rates.matmul_bytes, &rates.device_bytes,
+                       &rates.attention_forward_flops, &rates.attention_backward_flops,
+                       &rates.copy_in_bytes, &rates.copy_out_bytes, &rates.adamw_parameters}) {
+    *rate *= kTooFast;
+  }
+  const RecordingObserver observer = MustTrain(config);
+  ASSERT_EQ(observer.misses.size(), 1u);
+  const PlanMissRecord& miss = observer.misses[0];
+  EXPECT_GT(miss.measured_step_seconds, 10 * miss.predicted_step_seconds);
+  // Which of the compute lane's rates is to blame a model this small does not tell.
+  const MachineProfile& found = miss.refitted.profile.rates;
+  EXPECT_LT(
+      std::min({found.matmul_flops / rates.matmul_flops, found.matmul_bytes / rates.matmul_bytes,
+                found.device_bytes / rates.device_bytes}),
+      0.1);
+  EXPECT_EQ(miss.refitted.profile.name, "cpu");
 }
 
 TEST_F(TrainTest, SameSeedGivesTheSameRunAndAnotherSeedDoesNot) {
