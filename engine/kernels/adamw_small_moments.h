@@ -10,7 +10,7 @@
 //           off by 1.125 * 2^-15 of that, and a smaller v becomes as large as that. Over many
 //           steps, against float64 (root mean square, beta2 0.95 to 0.999): in bf16 m 0.6%, v 0.8
 //           to 2% and the way that weights have gone 0.2 to 0.5%; in 8 bits m 9%, v 13 to 18% and
-//           the way 3 to 6%. These errors have no sign: training follows that with fp32 moments.
+//           the way 3 to 6%. Their mean is 0.
 // Needs     no alignment of the pointers.
 #pragma once
 

@@ -315,10 +315,10 @@ TEST(SearchTest, RoundsThatAreKeptArePlannedInsideOtherCapsOrRefused) {
   EXPECT_TRUE(refused);  // and where they do not fit, others would
 }
 
-// On a device that has no room for state, which smaller moments could not lie in.
+// On a device with little room for state, where float32 would gain by it.
 TEST(SearchTest, SmallerMomentsTakeLessTimeOnTheHostAndStayThere) {
   const auto choose = [](MomentType type) {
-    const Case job{.micro_batch_tokens = 16384, .micro_batches = 1};
+    const Case job{.micro_batch_tokens = 16384, .micro_batches = 1, .device_bytes = 20 * kGib};
     SearchInput input = job.Input();
     input.base.moment_type = type;
     const auto found = ChoosePolicy(input);
