@@ -34,9 +34,9 @@ namespace {
 
 // hi, lo, m and v are read and written, the gradient is read.
 template <typename Gradient, MomentType kType>
-constexpr double kAdamWBytes =
-    2 * (4 + static_cast<double>(MomentBytes(kType, kMomentBlock)) / kMomentBlock) +
-    sizeof(Gradient);
+constexpr double kAdamWBytes = 2 * (4 + static_cast<double>(MomentBytes(kType, kMomentBlock)) /
+                                            kMomentBlock) +
+                               sizeof(Gradient);
 // 96 MiB of state and up to 32 MiB of gradients, well beyond the caches, yet quick enough that the
 // best run of a busy machine was not interrupted.
 constexpr int64_t kParameters = 8 * 1024 * 1024;

@@ -21,17 +21,16 @@ absl::Status UpdateSmallMoments(const cpu::Context& context, HostStore& store, B
     const int64_t at = parameter.offset * MomentElementBytes(type);
     const bool scales = type == MomentType::kInt8Blocks;
     PENSTOCK_RETURN_IF_ERROR(AdamWSmallMoments(
-        context,
-        {.update = ParameterUpdate(parameter, arrays, store.updates_applied, updates),
-         .type = type,
-         .m = block.small_m.values.data() + at,
-         .v = block.small_v.values.data() + at,
-         .m_scales = scales ? block.small_m.scales.data() + scale : nullptr,
-         .v_scales = scales ? block.small_v.scales.data() + scale : nullptr,
-         .stream = {.seed = updates.optimizer().rounding_seed,
-                    .update = store.updates_applied + 1,
-                    .block = Index(id),
-                    .element = parameter.offset}}));
+        context, {.update = ParameterUpdate(parameter, arrays, store.updates_applied, updates),
+                  .type = type,
+                  .m = block.small_m.values.data() + at,
+                  .v = block.small_v.values.data() + at,
+                  .m_scales = scales ? block.small_m.scales.data() + scale : nullptr,
+                  .v_scales = scales ? block.small_v.scales.data() + scale : nullptr,
+                  .stream = {.seed = updates.optimizer().rounding_seed,
+                             .update = store.updates_applied + 1,
+                             .block = Index(id),
+                             .element = parameter.offset}}));
     scale += MomentBlocks(parameter.size);
   }
   return absl::OkStatus();

@@ -17,8 +17,8 @@ void UpdateAll(const cpu::Context& context, const AdamWArgs& args, const Gradien
   const adamw::Scalars scalars = adamw::ToScalars(args);
   ParallelBlocks(context, args.count, kBlock, [&](int64_t begin, int64_t end) {
     adamw::UpdateRange<Gradient>(isa, scalars,
-                                 {args.hi + begin, args.lo + begin, args.m + begin,
-                                  args.v + begin, gradient + begin, end - begin});
+                                 {args.hi + begin, args.lo + begin, args.m + begin, args.v + begin,
+                                  gradient + begin, end - begin});
   });
 }
 

@@ -1,10 +1,9 @@
 // By groups of kMomentBlock elements, whose fp32 moments stay in the first cache.
-#include "engine/kernels/adamw_small_moments.h"
-
 #include <algorithm>
 
 #include "engine/base/status.h"
 #include "engine/kernels/adamw_scalars.h"
+#include "engine/kernels/adamw_small_moments.h"
 #include "engine/kernels/adamw_update.h"
 #include "engine/kernels/contract.h"
 #include "engine/kernels/moment_codes.h"

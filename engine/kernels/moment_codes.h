@@ -83,8 +83,7 @@ struct EncodeBf16 {
                              uint16_t* __restrict m_values, uint16_t* __restrict v_values) {
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t random = RandomBits(key, static_cast<uint32_t>(i));
-      m_values[i] =
-          static_cast<uint16_t>(RoundToBf16(std::bit_cast<uint32_t>(m[i]), random >> 16));
+      m_values[i] = static_cast<uint16_t>(RoundToBf16(std::bit_cast<uint32_t>(m[i]), random >> 16));
       v_values[i] =
           static_cast<uint16_t>(RoundToBf16(std::bit_cast<uint32_t>(v[i]), random & 0xffff));
     }

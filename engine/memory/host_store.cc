@@ -72,8 +72,7 @@ GradientPlane PlaneOf(const Policy& policy, int64_t num_layers, int64_t micro_ba
 int64_t HostStore::BytesNeeded(const ModelLayout& layout, OptimizerState state,
                                GradientPlane gradient) {
   int64_t bytes = 0;
-  for (const BlockLayout& block : layout.blocks)
-    bytes += BytesPerBlock(block, state, gradient);
+  for (const BlockLayout& block : layout.blocks) bytes += BytesPerBlock(block, state, gradient);
   return bytes;
 }
 
@@ -99,8 +98,7 @@ HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerStat
       store.v = Take<float>(cursor, block.size);
     } else if (state != OptimizerState::kNone) {
       for (SmallMoment* moment : {&store.small_m, &store.small_v}) {
-        moment->values =
-            Take<std::byte>(cursor, block.size * MomentElementBytes(TypeOf(state)));
+        moment->values = Take<std::byte>(cursor, block.size * MomentElementBytes(TypeOf(state)));
         moment->scales = Take<float>(cursor, ScalesOf(block, state));
       }
     }
@@ -120,9 +118,8 @@ void HostStore::TouchPages(ThreadPool& pool) {
   for (const BlockStore& block : blocks_) {
     for (const std::span<std::byte> plane :
          {std::as_writable_bytes(block.hi), std::as_writable_bytes(block.lo),
-          std::as_writable_bytes(block.m), std::as_writable_bytes(block.v),
-          block.small_m.values, block.small_v.values,
-          std::as_writable_bytes(block.sums),
+          std::as_writable_bytes(block.m), std::as_writable_bytes(block.v), block.small_m.values,
+          block.small_v.values, std::as_writable_bytes(block.sums),
           block.sums.empty() ? std::as_writable_bytes(block.gradient_bf16)
                              : std::span<std::byte>()}) {
       penstock::TouchPages(plane, pool);

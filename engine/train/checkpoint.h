@@ -117,7 +117,7 @@ absl::StatusOr<WrittenCheckpoint> WriteCheckpoint(const HostStore& store,
 struct CheckpointFile {
   CheckpointPlane plane;
   ReadableFile file;
-  uint64_t xxh3;  // that the manifest says
+  uint64_t xxh3;                      // that the manifest says
   std::vector<StoredTensor> tensors;  // as CheckpointTensor(); all of the file but its header
 };
 

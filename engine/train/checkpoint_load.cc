@@ -119,10 +119,9 @@ absl::Status CheckSameMoments(const Checkpoint& checkpoint, MomentType wanted) {
   if (checkpoint.moment_type() == wanted) return absl::OkStatus();
   const std::string found = MomentTypeName(checkpoint.moment_type());
   return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
-               absl::StrCat(checkpoint.path(), " keeps its moments in ", found,
-                            ", this job in ", MomentTypeName(wanted),
-                            " (precision.optimizer_state); set that to ", found,
-                            ", or export the checkpoint and train from the export"),
+               absl::StrCat(checkpoint.path(), " keeps its moments in ", found, ", this job in ",
+                            MomentTypeName(wanted), " (precision.optimizer_state); set that to ",
+                            found, ", or export the checkpoint and train from the export"),
                {{"checkpoint", checkpoint.path()},
                 {"field", "precision.optimizer_state"},
                 {"found", found},

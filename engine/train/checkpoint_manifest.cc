@@ -98,9 +98,8 @@ json TextMapToJson(const std::map<std::string, std::string>& map) {
 absl::Status ReadMomentType(const ConfigFields& root, MomentType& type) {
   constexpr char kKey[] = "optimizer_state";
   PENSTOCK_ASSIGN_OR_RETURN(const std::string name, root.String(kKey));
-  const auto known = std::find_if(kMomentTypes.begin(), kMomentTypes.end(), [&](MomentType each) {
-    return name == MomentTypeName(each);
-  });
+  const auto known = std::find_if(kMomentTypes.begin(), kMomentTypes.end(),
+                                  [&](MomentType each) { return name == MomentTypeName(each); });
   if (known == kMomentTypes.end()) {
     return root.Wanted(kKey, "float32, bfloat16 or int8_blocks");
   }
@@ -263,7 +262,8 @@ absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text, const 
                  absl::StrCat(path, ": format_version is ", *version, "; this program reads up to ",
                               kFormatVersion, ": use the one that wrote the checkpoint"));
   }
-  CheckpointManifest manifest{.version = *version, .info = {}, .moment_type = {}, .files = {}, .source = {}};
+  CheckpointManifest manifest{
+      .version = *version, .info = {}, .moment_type = {}, .files = {}, .source = {}};
   if (const absl::Status status = ReadManifest(fields, manifest); !status.ok()) {
     return CheckpointCorrupt(path, std::string(status.message()));
   }

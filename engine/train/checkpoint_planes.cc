@@ -93,8 +93,7 @@ std::span<const std::byte> MomentMemory(const HostStore& store, CheckpointPlane 
                             ? FirstScale(store.layout().blocks[Index(block)], parameter)
                             : parameter.offset;
   return PlaneBytes(store.block(block), plane)
-      .subspan(first * ElementBytes(plane, type),
-               CheckpointTensor(plane, type, parameter).bytes);
+      .subspan(first * ElementBytes(plane, type), CheckpointTensor(plane, type, parameter).bytes);
 }
 
 std::span<std::byte> MomentMemory(HostStore& store, CheckpointPlane plane, BlockId block,

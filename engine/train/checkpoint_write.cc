@@ -119,9 +119,9 @@ class FileTaskWriter {
         progress_(progress) {}
 
   absl::StatusOr<WrittenFile> Write(const FileTask& task, int worker) {
-    PENSTOCK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                              SafetensorsWriter::Create(staged_.fd(), staged_.destination(),
-                                                        task.name, task.tensors));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        SafetensorsWriter writer,
+        SafetensorsWriter::Create(staged_.fd(), staged_.destination(), task.name, task.tensors));
     for (const StoredTensor& tensor : task.tensors) {
       const ParameterIndex::Place& place = *index_.Find(tensor.name);
       for (int64_t first = 0; first < tensor.bytes; first += kWindowBytes) {

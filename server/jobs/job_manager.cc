@@ -93,12 +93,11 @@ absl::Status CheckSameMoments(const v1::Job& parent, const v1::JobSpec& spec) {
   };
   const std::string found = name_of(spec), wanted = name_of(parent.train());
   if (found == wanted) return absl::OkStatus();
-  return Error(
-      absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
-      absl::StrCat("precision.optimizer_state: found ", found, ", but ", spec.start_checkpoint(),
-                   " keeps its moments in ", wanted,
-                   "; keep that, or export the checkpoint and train from the export"),
-      {{"field", "precision.optimizer_state"}, {"found", found}, {"wanted", wanted}});
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
+               absl::StrCat("precision.optimizer_state: found ", found, ", but ",
+                            spec.start_checkpoint(), " keeps its moments in ", wanted,
+                            "; keep that, or export the checkpoint and train from the export"),
+               {{"field", "precision.optimizer_state"}, {"found", found}, {"wanted", wanted}});
 }
 
 }  // namespace

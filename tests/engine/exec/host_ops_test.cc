@@ -105,12 +105,11 @@ TEST(UpdateBlockTest, SmallMomentsRoundByRunUpdateAndElementAlone) {
   const auto updated = [&](ThreadPool& pool, MomentType type, uint64_t seed, int64_t applied) {
     StepUpdates updates;
     EXPECT_TRUE(updates.Begin(program).ok());
-    updates.Decide({.outcome = StepOutcome::kApplied},
-                   {.learning_rate = 1e-2,
-                    .beta1 = 0.9,
-                    .beta2 = 0.95,
-                    .epsilon = 1e-8,
-                    .rounding_seed = seed});
+    updates.Decide({.outcome = StepOutcome::kApplied}, {.learning_rate = 1e-2,
+                                                        .beta1 = 0.9,
+                                                        .beta2 = 0.95,
+                                                        .epsilon = 1e-8,
+                                                        .rounding_seed = seed});
     auto store = StoreWith(GradientPlane::kBfloat16, type);
     store->updates_applied = applied;
     const auto* gradients =
@@ -170,8 +169,7 @@ TEST(CheckProgramTest, StateOnTheDeviceWantsMomentsInFloat32) {
                      {"state", BufferClass::kState, 4096, MakeDeviceStateLayout(kBlockSize).bytes,
                       Arena::kDevice}};
   program.arena_bytes = 8192;
-  program.ops.push_back(
-      {Lane::kCopyIn, {}, FetchState{BlockId{0}, BufferId{0}, BufferId{1}}});
+  program.ops.push_back({Lane::kCopyIn, {}, FetchState{BlockId{0}, BufferId{0}, BufferId{1}}});
   program.leaves = {{BufferId{1}, BlockId{0}, HeldContent::kState},
                     {BufferId{0}, BlockId{0}, HeldContent::kWeights}};
   const auto check = [&](MomentType type) {

@@ -14,8 +14,8 @@
 namespace penstock {
 namespace {
 
-using ::testing::HasSubstr;
 using reference::Doubles;
+using ::testing::HasSubstr;
 
 constexpr MomentType kSmallTypes[] = {MomentType::kBfloat16, MomentType::kInt8Blocks};
 

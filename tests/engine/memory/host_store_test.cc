@@ -132,8 +132,7 @@ TEST(HostStoreTest, ScalesOfAParameterFollowThoseOfTheParametersBefore) {
 
 TEST(HostStoreTest, TouchedPagesAreResidentAndAsTheyWere) {
   const ModelLayout layout = LayoutOf({1000064, 64});
-  const auto store =
-      *HostStore::Create(layout, OptimizerState::kFloat32, GradientPlane::kBfloat16);
+  const auto store = *HostStore::Create(layout, OptimizerState::kFloat32, GradientPlane::kBfloat16);
   const auto small = *HostStore::Create(layout, OptimizerState::kBfloat16, GradientPlane::kNone);
   store->block(BlockId{0}).hi[999999] = 7;
   ThreadPool pool(3);

@@ -199,9 +199,8 @@ TEST_F(ResumeTest, AnotherStatePrecisionIsRefusedWithBothNamed) {
     RecordingObserver observer;
     const absl::Status status = Train(changed, observer).status();
     EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch) << status;
-    EXPECT_THAT(std::string(status.message()),
-                AllOf(HasSubstr("precision.optimizer_state"), HasSubstr("float32"),
-                      HasSubstr("bfloat16")));
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("precision.optimizer_state"),
+                                                     HasSubstr("float32"), HasSubstr("bfloat16")));
     EXPECT_THAT(observer.steps, IsEmpty());
   }
   EXPECT_TRUE(ReadTree(config.checkpoint_directory) == before);

@@ -79,8 +79,7 @@ class SaveWhileTrainingTest : public ::testing::Test {
       MomentType type = MomentType::kFloat32) {
     std::vector<std::map<std::string, std::string>> checkpoints(1);
     for (int64_t step = 1; step <= kSteps; ++step) {
-      const TrainConfig config =
-          Config(absl::StrCat(MomentTypeName(type), "-until", step), type);
+      const TrainConfig config = Config(absl::StrCat(MomentTypeName(type), "-until", step), type);
       RecordingObserver observer;
       observer.stop_after = step;
       EXPECT_TRUE(Train(config, observer).ok());

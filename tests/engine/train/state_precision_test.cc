@@ -59,8 +59,8 @@ class StatePrecisionTest : public ::testing::Test {
                 .evaluation = run.evaluations.back().loss};
     for (int64_t first = 0; first + kWindow <= kSteps; first += kWindow) {
       curve.largest_gap =
-          std::max(curve.largest_gap, std::abs(MeanLoss(run, first, kWindow) -
-                                               MeanLoss(reference, first, kWindow)));
+          std::max(curve.largest_gap,
+                   std::abs(MeanLoss(run, first, kWindow) - MeanLoss(reference, first, kWindow)));
     }
     return curve;
   }
@@ -83,8 +83,8 @@ TEST_F(StatePrecisionTest, TrainsAsWithMomentsInFloat32) {
       EXPECT_NEAR(found.evaluation, wanted.evaluation, gap);
       EXPECT_LT(found.largest_gap, gap);
       RecordProperty(std::string(MomentTypeName(type)) + " " + std::to_string(beta2),
-                     std::to_string(wanted.end) + " " + std::to_string(found.end - wanted.end) + " " +
-                         std::to_string(found.evaluation - wanted.evaluation) + " " +
+                     std::to_string(wanted.end) + " " + std::to_string(found.end - wanted.end) +
+                         " " + std::to_string(found.evaluation - wanted.evaluation) + " " +
                          std::to_string(found.largest_gap));
     }
   }

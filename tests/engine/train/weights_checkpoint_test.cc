@@ -310,10 +310,9 @@ std::unique_ptr<HostStore> StoreOf(const ModelLayout& layout, MomentType type) {
   uint32_t next = 1;
   for (const BlockLayout& block : layout.blocks) {
     const BlockStore& planes = store->block(block.block);
-    for (const std::span<std::byte> plane :
-         {planes.small_m.values, planes.small_v.values,
-          std::as_writable_bytes(planes.small_m.scales),
-          std::as_writable_bytes(planes.small_v.scales)}) {
+    for (const std::span<std::byte> plane : {planes.small_m.values, planes.small_v.values,
+                                             std::as_writable_bytes(planes.small_m.scales),
+                                             std::as_writable_bytes(planes.small_v.scales)}) {
       for (std::byte& byte : plane) byte = static_cast<std::byte>((next = next * 69069 + 1) >> 24);
     }
   }
@@ -336,8 +335,8 @@ TEST_F(CheckpointTest, KeepsMomentsOfEveryTypeBitForBit) {
       for (const StoredTensor& tensor : file.tensors) bytes += tensor.bytes;
     }
     EXPECT_EQ(bytes, CheckpointBytes(*store_));
-    const auto loaded = *HostStore::Create(directory_->layout(), StateOf(type),
-                                           GradientPlane::kNone);
+    const auto loaded =
+        *HostStore::Create(directory_->layout(), StateOf(type), GradientPlane::kNone);
     ASSERT_TRUE(LoadCheckpoint(**opened, *loaded, pool_, NoProgress).ok());
     for (const BlockLayout& block : directory_->layout().blocks) {
       const BlockStore &a = store_->block(block.block), &b = loaded->block(block.block);
@@ -364,9 +363,8 @@ TEST_F(CheckpointTest, MomentsOfAnotherTypeAreRefusedWithBothNamed) {
   const auto store = StoreOf(directory_->layout(), MomentType::kInt8Blocks);
   const absl::Status status = LoadCheckpoint(**opened, *store, pool_, NoProgress);
   EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch);
-  EXPECT_THAT(std::string(status.message()),
-              AllOf(HasSubstr("float32"), HasSubstr("int8_blocks"),
-                    HasSubstr("precision.optimizer_state")));
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("float32"), HasSubstr("int8_blocks"),
+                                                   HasSubstr("precision.optimizer_state")));
   // A manifest that lies about it is not believed: the files say otherwise.
   json manifest = Manifest();
   manifest["optimizer_state"] = "bfloat16";
