@@ -1,6 +1,7 @@
-// Rates of the CPU ops and of what a job's start does on the host. AdamW is reported in GB/s and as
-// a share of the triad's rate. The two are measured in turn, and as in STREAM each counts with its
-// best run: on a shared machine the others measure the neighbours.
+// Rates of the CPU ops and of what a job's start does on the host. AdamW, with its moments in each
+// type, is reported in parameters/s, in GB/s and as a share of the triad's rate. The two are
+// measured in turn, and as in STREAM each counts with its best run: on a shared machine the others
+// measure the neighbours.
 //
 //   penstock_kernels_bench --benchmark_filter=AdamW
 #include <algorithm>
@@ -19,19 +20,23 @@
 #include "engine/base/bf16.h"
 #include "engine/base/thread_pool.h"
 #include "engine/kernels/adamw.h"
+#include "engine/kernels/adamw_small_moments.h"
 #include "engine/kernels/attention.h"
 #include "engine/kernels/linear.h"
 #include "engine/memory/host_memory.h"
 #include "engine/memory/host_store.h"
 #include "engine/model/layout.h"
+#include "engine/plan/moment_type.h"
 #include "engine/train/random_init.h"
 
 namespace penstock {
 namespace {
 
 // hi, lo, m and v are read and written, the gradient is read.
-template <typename Gradient>
-constexpr int64_t kAdamWBytes = 2 * 12 + int64_t{sizeof(Gradient)};
+template <typename Gradient, MomentType kType>
+constexpr double kAdamWBytes = 2 * (4 + static_cast<double>(MomentBytes(kType, kMomentBlock)) /
+                                            kMomentBlock) +
+                               sizeof(Gradient);
 // 96 MiB of state and up to 32 MiB of gradients, well beyond the caches, yet quick enough that the
 // best run of a busy machine was not interrupted.
 constexpr int64_t kParameters = 8 * 1024 * 1024;
@@ -55,7 +60,7 @@ class Array {
   HostMemory memory_;
 };
 
-template <typename Gradient>
+template <typename Gradient, MomentType kType>
 class AdamWState {
  public:
   AdamWState() {
@@ -70,11 +75,31 @@ class AdamWState {
     }
   }
 
+  absl::Status Update(const cpu::Context& context, CpuIsa isa) const {
+    AdamWArgs args = Args();
+    if constexpr (kType == MomentType::kFloat32) {
+      args.m = reinterpret_cast<float*>(m_.data());
+      args.v = reinterpret_cast<float*>(v_.data());
+      return AdamW(context, args, isa);
+    } else {
+      return AdamWSmallMoments(context,
+                               {.update = args,
+                                .type = kType,
+                                .m = m_.data(),
+                                .v = v_.data(),
+                                .m_scales = m_scales_.data(),
+                                .v_scales = v_scales_.data(),
+                                .stream = {}},
+                               isa);
+    }
+  }
+
+ private:
   AdamWArgs Args() const {
     AdamWArgs args = {.hi = hi_.data(),
                       .lo = lo_.data(),
-                      .m = m_.data(),
-                      .v = v_.data(),
+                      .m = nullptr,
+                      .v = nullptr,
                       .count = kParameters,
                       .learning_rate = 1e-4,
                       .beta1 = 0.9,
@@ -92,11 +117,12 @@ class AdamWState {
     return args;
   }
 
- private:
   Array<uint16_t> hi_{kParameters};
   Array<int16_t> lo_{kParameters};
-  Array<float> m_{kParameters};
-  Array<float> v_{kParameters};
+  Array<std::byte> m_{kParameters * MomentElementBytes(kType)};
+  Array<std::byte> v_{kParameters * MomentElementBytes(kType)};
+  Array<float> m_scales_{MomentBlocks(kParameters)};
+  Array<float> v_scales_{MomentBlocks(kParameters)};
   Array<Gradient> gradient_{kParameters};
 };
 
@@ -106,11 +132,11 @@ struct TriadState {
   Array<float> c{kParameters};
 };
 
-template <typename Gradient>
+template <typename Gradient, MomentType kType>
 void BM_AdamW(benchmark::State& state) {
   const CpuIsa isa = static_cast<CpuIsa>(state.range(0));
   if (isa > BestCpuIsa()) return state.SkipWithError("this machine lacks the instruction set");
-  static const AdamWState<Gradient> adamw;
+  static const AdamWState<Gradient, kType> adamw;
   static const TriadState triad;
   const int threads = static_cast<int>(state.range(1));
   ThreadPool pool(threads, PlacesForPool(threads));
@@ -122,13 +148,15 @@ void BM_AdamW(benchmark::State& state) {
     Triad(context, triad.a.data(), triad.b.data(), triad.c.data(), kParameters);
     triad_seconds = std::min(triad_seconds, Seconds(std::chrono::steady_clock::now() - start));
     const auto middle = std::chrono::steady_clock::now();
-    if (!AdamW(context, adamw.Args(), isa).ok()) state.SkipWithError("AdamW refused");
+    if (!adamw.Update(context, isa).ok()) state.SkipWithError("AdamW refused");
     const double seconds = Seconds(std::chrono::steady_clock::now() - middle);
     adamw_seconds = std::min(adamw_seconds, seconds);
     state.SetIterationTime(seconds);
   }
-  const double adamw_rate = double{kParameters * kAdamWBytes<Gradient>} / adamw_seconds;
+  const double parameter_rate = kParameters / adamw_seconds;
+  const double adamw_rate = parameter_rate * kAdamWBytes<Gradient, kType>;
   const double triad_rate = double{kParameters * kTriadBytes} / triad_seconds;
+  state.counters["G_parameters/s"] = parameter_rate * 1e-9;
   state.counters["adamw_GB/s"] = adamw_rate * 1e-9;
   state.counters["triad_GB/s"] = triad_rate * 1e-9;
   state.counters["share_of_triad"] = adamw_rate / triad_rate;
@@ -142,8 +170,10 @@ void AdamWCases(benchmark::internal::Benchmark* cases) {
       ->UseManualTime()
       ->Unit(benchmark::kMillisecond);
 }
-BENCHMARK(BM_AdamW<float>)->Apply(AdamWCases);
-BENCHMARK(BM_AdamW<bf16>)->Apply(AdamWCases);
+BENCHMARK_TEMPLATE(BM_AdamW, float, MomentType::kFloat32)->Apply(AdamWCases);
+BENCHMARK_TEMPLATE(BM_AdamW, bf16, MomentType::kFloat32)->Apply(AdamWCases);
+BENCHMARK_TEMPLATE(BM_AdamW, bf16, MomentType::kBfloat16)->Apply(AdamWCases);
+BENCHMARK_TEMPLATE(BM_AdamW, bf16, MomentType::kInt8Blocks)->Apply(AdamWCases);
 
 // y = x w^T and the two backward products, as a training step has them.
 void BM_Linear(benchmark::State& state) {

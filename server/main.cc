@@ -6,7 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/engine.h"
 #include "server/devices/nvml_driver.h"
@@ -21,12 +20,6 @@ namespace {
 
 // What a plan was made for that no job of this version runs with.
 void AddPlanOnlyWarnings(const v1::PlanJobRequest& request, v1::PlanJobResponse& response) {
-  const v1::StateType state = response.spec().precision().optimizer_state();
-  if (state != v1::STATE_TYPE_FLOAT32) {
-    response.add_warnings(absl::StrCat("a plan only: jobs do not run with ",
-                                       v1::StateType_Name(state),
-                                       " (precision.optimizer_state) in this version"));
-  }
   if (request.moments_on_storage()) {
     response.add_warnings(
         "a plan only: moments on storage are simulated, and no executor of this version has them");

@@ -25,7 +25,8 @@ struct OptimizerStep {
   double learning_rate = 0;
   double beta1 = 0, beta2 = 0, epsilon = 0;
   double weight_decay = 0;
-  double max_grad_norm = 0;  // 0: no clipping
+  double max_grad_norm = 0;    // 0: no clipping
+  uint64_t rounding_seed = 0;  // of moments that are not fp32
 };
 
 struct StepInput {

@@ -4,29 +4,79 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "engine/kernels/adamw_small_moments.h"
 #include "engine/plan/verify.h"
 
 namespace penstock {
 
 namespace {
 
-absl::Status Update(const cpu::Context& context, HostStore& store, BlockId block_id,
+// As UpdateParameters, with moments that are not fp32.
+absl::Status UpdateSmallMoments(const cpu::Context& context, HostStore& store, BlockId id,
+                                const UpdateArrays& arrays, const StepUpdates& updates) {
+  const BlockStore& block = store.block(id);
+  const MomentType type = store.moment_type();
+  int64_t scale = 0;
+  for (const Parameter& parameter : store.layout().blocks[Index(id)].parameters) {
+    const int64_t at = parameter.offset * MomentElementBytes(type);
+    const bool scales = type == MomentType::kInt8Blocks;
+    PENSTOCK_RETURN_IF_ERROR(AdamWSmallMoments(
+        context, {.update = ParameterUpdate(parameter, arrays, store.updates_applied, updates),
+                  .type = type,
+                  .m = block.small_m.values.data() + at,
+                  .v = block.small_v.values.data() + at,
+                  .m_scales = scales ? block.small_m.scales.data() + scale : nullptr,
+                  .v_scales = scales ? block.small_v.scales.data() + scale : nullptr,
+                  .stream = {.seed = updates.optimizer().rounding_seed,
+                             .update = store.updates_applied + 1,
+                             .block = Index(id),
+                             .element = parameter.offset}}));
+    scale += MomentBlocks(parameter.size);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Update(const cpu::Context& context, HostStore& store, BlockId id,
                     const float* gradient, const bf16* gradient_bf16, const StepUpdates& updates) {
   if (!updates.changes_weights()) return absl::OkStatus();
-  updates.AskToChange(block_id);
+  updates.AskToChange(id);
   store.updating = true;
-  BlockStore& block = store.block(block_id);
-  return UpdateParameters(context, store.layout().blocks[Index(block_id)],
-                          {.hi = block.hi.data(),
-                           .lo = block.lo.data(),
-                           .m = block.m.data(),
-                           .v = block.v.data(),
-                           .gradient = gradient,
-                           .gradient_bf16 = gradient_bf16},
-                          store.updates_applied, updates);
+  BlockStore& block = store.block(id);
+  const bool small = store.moment_type() != MomentType::kFloat32;
+  const UpdateArrays arrays = {.hi = block.hi.data(),
+                               .lo = block.lo.data(),
+                               .m = small ? nullptr : block.m.data(),
+                               .v = small ? nullptr : block.v.data(),
+                               .gradient = gradient,
+                               .gradient_bf16 = gradient_bf16};
+  if (small) return UpdateSmallMoments(context, store, id, arrays, updates);
+  return UpdateParameters(context, store.layout().blocks[Index(id)], arrays, store.updates_applied,
+                          updates);
 }
 
 }  // namespace
+
+AdamWArgs ParameterUpdate(const Parameter& parameter, const UpdateArrays& arrays,
+                          int64_t updates_applied, const StepUpdates& updates) {
+  const OptimizerStep& optimizer = updates.optimizer();
+  const double t = static_cast<double>(updates_applied + 1);
+  const int64_t at = parameter.offset;
+  return {.hi = arrays.hi + at,
+          .lo = arrays.lo + at,
+          .m = arrays.m == nullptr ? nullptr : arrays.m + at,
+          .v = arrays.v == nullptr ? nullptr : arrays.v + at,
+          .gradient = arrays.gradient == nullptr ? nullptr : arrays.gradient + at,
+          .gradient_bf16 = arrays.gradient_bf16 == nullptr ? nullptr : arrays.gradient_bf16 + at,
+          .count = parameter.size,
+          .learning_rate = optimizer.learning_rate,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .epsilon = optimizer.epsilon,
+          .weight_decay = parameter.decay == Decay::kApply ? optimizer.weight_decay : 0.0,
+          .gradient_scale = static_cast<float>(updates.decision().clip_scale),
+          .bias_correction1 = 1 - std::pow(optimizer.beta1, t),
+          .bias_correction2 = 1 - std::pow(optimizer.beta2, t)};
+}
 
 absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block_id,
                          const StepUpdates& updates) {
@@ -82,6 +132,18 @@ absl::Status CheckProgram(const StepProgram& program, int64_t arena_bytes, int64
   const BlockStore& block = store.block(BlockId{0});
   const bool plane = program.gradient_type == GradientType::kBfloat16 ? !block.gradient_bf16.empty()
                                                                       : !block.gradient.empty();
+  const bool state_on_device =
+      std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
+        return std::holds_alternative<UpdateDevice>(op.body) ||
+               std::holds_alternative<FetchState>(op.body) ||
+               std::holds_alternative<StoreState>(op.body);
+      });
+  if (state_on_device && store.moment_type() != MomentType::kFloat32) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
+                 absl::StrCat("the program keeps optimizer state on the device, where moments are "
+                              "float32; the host store's are ",
+                              MomentTypeName(store.moment_type()), ", which the host updates"));
+  }
   const bool sums = std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
     return std::holds_alternative<StoreSums>(op.body);
   });

@@ -2,7 +2,6 @@
 // map to the kernels'.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 
 #include "absl/status/status.h"
@@ -19,12 +18,17 @@ namespace penstock {
 struct UpdateArrays {
   uint16_t* hi;
   int16_t* lo;
-  float* m;
+  float* m;  // with v null where moments are not fp32
   float* v;
   // The one that is not null.
   const float* gradient = nullptr;
   const bf16* gradient_bf16 = nullptr;
 };
+
+// What AdamW is to do to a parameter of the arrays.
+// REQUIRES: updates.changes_weights().
+AdamWArgs ParameterUpdate(const Parameter& parameter, const UpdateArrays& arrays,
+                          int64_t updates_applied, const StepUpdates& updates);
 
 // AdamW, parameter by parameter, with what `updates` applies. Nothing if it changes no weights.
 template <typename Context>
@@ -32,28 +36,9 @@ absl::Status UpdateParameters(Context& context, const BlockLayout& layout,
                               const UpdateArrays& arrays, int64_t updates_applied,
                               const StepUpdates& updates) {
   if (!updates.changes_weights()) return absl::OkStatus();
-  const OptimizerStep& optimizer = updates.optimizer();
-  const double t = static_cast<double>(updates_applied + 1);
   for (const Parameter& parameter : layout.parameters) {
-    const int64_t at = parameter.offset;
-    PENSTOCK_RETURN_IF_ERROR(AdamW(
-        context,
-        AdamWArgs{
-            .hi = arrays.hi + at,
-            .lo = arrays.lo + at,
-            .m = arrays.m + at,
-            .v = arrays.v + at,
-            .gradient = arrays.gradient == nullptr ? nullptr : arrays.gradient + at,
-            .gradient_bf16 = arrays.gradient_bf16 == nullptr ? nullptr : arrays.gradient_bf16 + at,
-            .count = parameter.size,
-            .learning_rate = optimizer.learning_rate,
-            .beta1 = optimizer.beta1,
-            .beta2 = optimizer.beta2,
-            .epsilon = optimizer.epsilon,
-            .weight_decay = parameter.decay == Decay::kApply ? optimizer.weight_decay : 0.0,
-            .gradient_scale = static_cast<float>(updates.decision().clip_scale),
-            .bias_correction1 = 1 - std::pow(optimizer.beta1, t),
-            .bias_correction2 = 1 - std::pow(optimizer.beta2, t)}));
+    PENSTOCK_RETURN_IF_ERROR(
+        AdamW(context, ParameterUpdate(parameter, arrays, updates_applied, updates)));
   }
   return absl::OkStatus();
 }

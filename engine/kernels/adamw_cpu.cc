@@ -12,25 +12,13 @@ namespace {
 constexpr int64_t kBlock = 16 * 1024;
 
 template <typename Gradient>
-void UpdateRange(CpuIsa isa, const adamw::Scalars& scalars, const adamw::Range<Gradient>& range) {
-  switch (isa) {
-    case CpuIsa::kAvx512:
-      return adamw::UpdateAvx512(scalars, range);
-    case CpuIsa::kAvx2:
-      return adamw::UpdateAvx2(scalars, range);
-    case CpuIsa::kPortable:
-      return adamw::UpdatePortable(scalars, range);
-  }
-}
-
-template <typename Gradient>
 void UpdateAll(const cpu::Context& context, const AdamWArgs& args, const Gradient* gradient,
                CpuIsa isa) {
   const adamw::Scalars scalars = adamw::ToScalars(args);
   ParallelBlocks(context, args.count, kBlock, [&](int64_t begin, int64_t end) {
-    UpdateRange<Gradient>(isa, scalars,
-                          {args.hi + begin, args.lo + begin, args.m + begin, args.v + begin,
-                           gradient + begin, end - begin});
+    adamw::UpdateRange<Gradient>(isa, scalars,
+                                 {args.hi + begin, args.lo + begin, args.m + begin, args.v + begin,
+                                  gradient + begin, end - begin});
   });
 }
 

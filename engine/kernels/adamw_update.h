@@ -36,6 +36,19 @@ void UpdateAvx2(const Scalars& scalars, const Range<Gradient>& range);
 template <typename Gradient>
 void UpdateAvx512(const Scalars& scalars, const Range<Gradient>& range);
 
+// REQUIRES: the machine has `isa`.
+template <typename Gradient>
+void UpdateRange(CpuIsa isa, const Scalars& scalars, const Range<Gradient>& range) {
+  switch (isa) {
+    case CpuIsa::kAvx512:
+      return UpdateAvx512(scalars, range);
+    case CpuIsa::kAvx2:
+      return UpdateAvx2(scalars, range);
+    case CpuIsa::kPortable:
+      return UpdatePortable(scalars, range);
+  }
+}
+
 PENSTOCK_ALWAYS_INLINE float GradientAt(const float* gradient, int64_t i) { return gradient[i]; }
 PENSTOCK_ALWAYS_INLINE float GradientAt(const bf16* gradient, int64_t i) {
   return ToFloat(gradient[i]);

@@ -9,9 +9,33 @@ namespace {
 // Planes start on cache lines, so vector loads and non-temporal stores are aligned.
 constexpr int64_t kPlaneAlignment = 64;
 
-int64_t BytesPerBlock(int64_t size, OptimizerState state, GradientPlane gradient) {
+MomentType TypeOf(OptimizerState state) {
+  switch (state) {
+    case OptimizerState::kBfloat16:
+      return MomentType::kBfloat16;
+    case OptimizerState::kInt8Blocks:
+      return MomentType::kInt8Blocks;
+    case OptimizerState::kFloat32:
+    case OptimizerState::kNone:
+      break;
+  }
+  return MomentType::kFloat32;
+}
+
+int64_t ScalesOf(const BlockLayout& block, OptimizerState state) {
+  if (state != OptimizerState::kInt8Blocks) return 0;
+  int64_t scales = 0;
+  for (const Parameter& parameter : block.parameters) scales += MomentBlocks(parameter.size);
+  return scales;
+}
+
+int64_t BytesPerBlock(const BlockLayout& block, OptimizerState state, GradientPlane gradient) {
+  const int64_t size = block.size;
   int64_t bytes = 2 * RoundUp(size * 2, kPlaneAlignment);
-  if (state == OptimizerState::kFloat32) bytes += 2 * RoundUp(size * 4, kPlaneAlignment);
+  if (state != OptimizerState::kNone) {
+    bytes += 2 * RoundUp(size * MomentElementBytes(TypeOf(state)), kPlaneAlignment);
+    bytes += 2 * RoundUp(ScalesOf(block, state) * 4, kPlaneAlignment);
+  }
   if (gradient == GradientPlane::kFloat32 || gradient == GradientPlane::kBfloat16OverSums) {
     bytes += RoundUp(size * 4, kPlaneAlignment);
   }
@@ -28,6 +52,16 @@ std::span<T> Take(std::byte*& cursor, int64_t count) {
 
 }  // namespace
 
+int64_t FirstScale(const BlockLayout& block, const Parameter& parameter) {
+  int64_t scales = 0;
+  for (const Parameter& before : block.parameters) {
+    if (before.offset < parameter.offset) scales += MomentBlocks(before.size);
+  }
+  return scales;
+}
+
+MomentType HostStore::moment_type() const { return TypeOf(state_); }
+
 GradientPlane PlaneOf(const Policy& policy, int64_t num_layers, int64_t micro_batches) {
   if (policy.update_time == UpdateTime::kWithBackward) return GradientPlane::kNone;
   if (policy.gradient_type == GradientType::kFloat32) return GradientPlane::kFloat32;
@@ -38,8 +72,7 @@ GradientPlane PlaneOf(const Policy& policy, int64_t num_layers, int64_t micro_ba
 int64_t HostStore::BytesNeeded(const ModelLayout& layout, OptimizerState state,
                                GradientPlane gradient) {
   int64_t bytes = 0;
-  for (const BlockLayout& block : layout.blocks)
-    bytes += BytesPerBlock(block.size, state, gradient);
+  for (const BlockLayout& block : layout.blocks) bytes += BytesPerBlock(block, state, gradient);
   return bytes;
 }
 
@@ -53,7 +86,7 @@ absl::StatusOr<std::unique_ptr<HostStore>> HostStore::Create(const ModelLayout& 
 
 HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerState state,
                      GradientPlane gradient)
-    : layout_(layout), memory_(std::move(memory)) {
+    : layout_(layout), memory_(std::move(memory)), state_(state) {
   std::byte* begin = memory_.data();
   for (const BlockLayout& block : layout_.blocks) {
     std::byte* cursor = begin;
@@ -63,6 +96,11 @@ HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerStat
     if (state == OptimizerState::kFloat32) {
       store.m = Take<float>(cursor, block.size);
       store.v = Take<float>(cursor, block.size);
+    } else if (state != OptimizerState::kNone) {
+      for (SmallMoment* moment : {&store.small_m, &store.small_v}) {
+        moment->values = Take<std::byte>(cursor, block.size * MomentElementBytes(TypeOf(state)));
+        moment->scales = Take<float>(cursor, ScalesOf(block, state));
+      }
     }
     if (gradient == GradientPlane::kBfloat16) store.gradient_bf16 = Take<bf16>(cursor, block.size);
     if (gradient == GradientPlane::kFloat32)
@@ -71,7 +109,7 @@ HostStore::HostStore(const ModelLayout& layout, HostMemory memory, OptimizerStat
       store.sums = Take<float>(cursor, block.size);
       store.gradient_bf16 = {reinterpret_cast<bf16*>(store.sums.data()), store.sums.size()};
     }
-    block_memory_.emplace_back(begin, BytesPerBlock(block.size, state, gradient));
+    block_memory_.emplace_back(begin, BytesPerBlock(block, state, gradient));
     begin += block_memory_.back().size();
   }
 }
@@ -80,8 +118,8 @@ void HostStore::TouchPages(ThreadPool& pool) {
   for (const BlockStore& block : blocks_) {
     for (const std::span<std::byte> plane :
          {std::as_writable_bytes(block.hi), std::as_writable_bytes(block.lo),
-          std::as_writable_bytes(block.m), std::as_writable_bytes(block.v),
-          std::as_writable_bytes(block.sums),
+          std::as_writable_bytes(block.m), std::as_writable_bytes(block.v), block.small_m.values,
+          block.small_v.values, std::as_writable_bytes(block.sums),
           block.sums.empty() ? std::as_writable_bytes(block.gradient_bf16)
                              : std::span<std::byte>()}) {
       penstock::TouchPages(plane, pool);

@@ -3,6 +3,9 @@
 //
 //   bytes per element: hi 2 + lo 2 + m 4 + v 4 (+ gradient 4, or 2 in bf16 without host sums)
 //
+// Moments may be kept in fewer bits (plan/moment_type.h): then m and v take 2 bytes each, or 1 and
+// a scale in fp32 for every kMomentBlock elements of a parameter.
+//
 // Every block starts on a huge page.
 //
 // The weights that a job imported are the only master copy: nothing in the engine keeps a
@@ -23,6 +26,7 @@
 #include "engine/base/ids.h"
 #include "engine/memory/host_memory.h"
 #include "engine/model/layout.h"
+#include "engine/plan/moment_type.h"
 #include "engine/plan/policy.h"
 
 namespace penstock {
@@ -37,7 +41,26 @@ enum class GradientPlane : uint8_t {
 // wait on the host, those sums.
 GradientPlane PlaneOf(const Policy& policy, int64_t num_layers, int64_t micro_batches);
 // Inference-like uses (evaluating an export) need no optimizer state.
-enum class OptimizerState : uint8_t { kNone, kFloat32 };
+enum class OptimizerState : uint8_t { kNone, kFloat32, kBfloat16, kInt8Blocks };
+constexpr OptimizerState StateOf(MomentType type) {
+  switch (type) {
+    case MomentType::kFloat32:
+      return OptimizerState::kFloat32;
+    case MomentType::kBfloat16:
+      return OptimizerState::kBfloat16;
+    case MomentType::kInt8Blocks:
+      return OptimizerState::kInt8Blocks;
+  }
+  return OptimizerState::kNone;
+}
+
+// A moment that is not fp32.
+struct SmallMoment {
+  std::span<std::byte> values;  // MomentElementBytes() for each element of the block
+  std::span<float> scales;      // of kInt8Blocks, parameter by parameter: FirstScale()
+};
+// Where in `scales` those of the parameter begin.
+int64_t FirstScale(const BlockLayout& block, const Parameter& parameter);
 
 // All arrays have the block's size in elements; m, v and the gradients are empty when absent.
 struct BlockStore {
@@ -45,6 +68,8 @@ struct BlockStore {
   std::span<int16_t> lo;
   std::span<float> m;
   std::span<float> v;
+  SmallMoment small_m;  // in place of m and v
+  SmallMoment small_v;
   std::span<float> gradient;
   std::span<bf16> gradient_bf16;
   std::span<float> sums;  // over `gradient` or `gradient_bf16`
@@ -69,7 +94,8 @@ class HostStore {
   const ModelLayout& layout() const { return layout_; }
   BlockStore& block(BlockId id) { return blocks_[Index(id)]; }
   const BlockStore& block(BlockId id) const { return blocks_[Index(id)]; }
-  bool has_moments() const { return !blocks_.empty() && !blocks_.front().m.empty(); }
+  bool has_moments() const { return state_ != OptimizerState::kNone; }
+  MomentType moment_type() const;  // kFloat32 if it has none
   int64_t bytes() const { return memory_.bytes(); }
   // The planes of each block with what fills its last huge page: apart, together all of the
   // store's memory, for a device that wants it locked in pieces.
@@ -92,6 +118,7 @@ class HostStore {
             GradientPlane gradient);
   ModelLayout layout_;
   HostMemory memory_;
+  OptimizerState state_;
   std::vector<BlockStore> blocks_;
   std::vector<std::span<std::byte>> block_memory_;
 };

@@ -7,6 +7,8 @@ namespace penstock {
 namespace {
 
 constexpr double kFloat = 4;
+// Planes and moments of a parameter on the device, where moments are fp32.
+constexpr double kStateBytes = 4 + 2 * kFloat;
 
 class Costs {
  public:
@@ -84,13 +86,13 @@ class Costs {
   }
   // Planes and moments read and written, gradients read.
   double operator()(const UpdateDevice& op) const {
-    return Bytes(Size(op.block) * (2 * (4 + Moments()) + GradientBytes()));
+    return Bytes(Size(op.block) * (2 * kStateBytes + GradientBytes()));
   }
   double operator()(const FetchState& op) const {
-    return Size(op.block) * (4 + Moments()) / machine_.copy_in_bytes;
+    return Size(op.block) * kStateBytes / machine_.copy_in_bytes;
   }
   double operator()(const StoreState& op) const {
-    return Size(op.block) * (4 + Moments()) / machine_.copy_out_bytes;
+    return Size(op.block) * kStateBytes / machine_.copy_out_bytes;
   }
 
  private:

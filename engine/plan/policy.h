@@ -80,7 +80,7 @@ struct Policy {
   // Rows of an MLP's intermediate tensors that exist at one time where they are not saved; 0: all.
   int64_t mlp_chunk_rows = 0;
   GradientType gradient_type = GradientType::kFloat32;
-  MomentType moment_type = MomentType::kFloat32;  // executors have no other
+  MomentType moment_type = MomentType::kFloat32;  // another only where no state is on the device
   UpdateTime update_time = UpdateTime::kEndOfStep;
   std::vector<BlockPlacement> placements = {};  // by block; empty: everything streams
 

@@ -92,9 +92,7 @@ void ProgramMemory::AllocateHeld() {
     }
     if (placement.state) {
       blocks_[block].state = Allocate(absl::StrCat("state_", Name(block)), BufferClass::kState,
-                                      policy_.moment_type == MomentType::kFloat32
-                                          ? MakeDeviceStateLayout(size).bytes
-                                          : 2 * size + MomentBytes(policy_.moment_type, size));
+                                      MakeDeviceStateLayout(size).bytes);
     }
   }
 }

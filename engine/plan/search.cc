@@ -174,9 +174,10 @@ class Search {
 };
 
 std::vector<int64_t> Search::StateGrid(Order order) const {
-  // Who has no room for sums has none for state.
+  // Who has no room for sums has none for state. On the device moments are fp32.
   const bool no_room = order == Order::kRoundsThroughHost;
-  if (input_.space == SearchSpace::kSavingOnly || no_room || with_backward_) return {0};
+  const bool on_host = input_.base.moment_type != MomentType::kFloat32;
+  if (input_.space == SearchSpace::kSavingOnly || no_room || with_backward_ || on_host) return {0};
   std::vector<int64_t> grid;
   for (int64_t j = 0; j < blocks_; j += j < 4 ? 1 : j < 8 ? 2 : j < 32 ? 4 : j < 64 ? 8 : 16) {
     grid.push_back(j);

@@ -1,5 +1,6 @@
 #include "engine/plan/train_program.h"
 
+#include <algorithm>
 #include <optional>
 #include <vector>
 
@@ -394,11 +395,17 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
   if (own_first ? policy.micro_batches_per_round == 0 : !policy.first_savings.empty()) {
     return Contradiction("a first round unlike the others needs rounds, and a size of its own");
   }
+  const bool state_on_device =
+      std::any_of(policy.placements.begin(), policy.placements.end(),
+                  [](const BlockPlacement& placement) { return placement.state; });
+  if (state_on_device && policy.moment_type != MomentType::kFloat32) {
+    return Contradiction(absl::StrCat("it keeps moments in ", MomentTypeName(policy.moment_type),
+                                      ", which the host updates, and places state on the device, "
+                                      "which updates float32 ones alone"));
+  }
   if (policy.update_time != UpdateTime::kWithBackward) return absl::OkStatus();
-  for (const BlockPlacement& placement : policy.placements) {
-    if (placement.state) {
-      return Contradiction("it updates with backward, and places state on the device");
-    }
+  if (state_on_device) {
+    return Contradiction("it updates with backward, and places state on the device");
   }
   if (HasHostSums(policy, spec.num_layers, shape.micro_batches)) {
     return Contradiction("it updates with backward, and lets sums wait on the host");

@@ -79,7 +79,7 @@ class CheckpointOpener {
       PENSTOCK_RETURN_IF_ERROR(OpenListed(file));
     }
     PENSTOCK_RETURN_IF_ERROR(ReadSource());
-    for (const CheckpointPlane plane : kCheckpointPlanes) {
+    for (const CheckpointPlane plane : CheckpointPlanes(manifest_.moment_type)) {
       PENSTOCK_RETURN_IF_ERROR(TakePlane(plane));
     }
     PENSTOCK_RETURN_IF_ERROR(ShapeEntries());
@@ -106,6 +106,7 @@ class CheckpointOpener {
     PENSTOCK_ASSIGN_OR_RETURN(manifest_, ParseManifest(text, file->path()));
     checkpoint_->info_ = manifest_.info;
     checkpoint_->source_ = manifest_.source;
+    checkpoint_->moment_type_ = manifest_.moment_type;
     return absl::OkStatus();
   }
 
@@ -181,7 +182,7 @@ class CheckpointOpener {
         return CheckpointCorrupt(opened.path(), std::string(tensors.status().message()));
       }
       for (const StoredTensor& tensor : *tensors) {
-        PENSTOCK_RETURN_IF_ERROR(CheckTensor(index, opened.path(), tensor));
+        PENSTOCK_RETURN_IF_ERROR(CheckTensor(plane, index, opened.path(), tensor));
         if (!found.insert(tensor.name).second) {
           return CheckpointCorrupt(
               opened.path(), absl::StrCat("has tensor ", tensor.name, ", which another file has"));
@@ -195,21 +196,25 @@ class CheckpointOpener {
     if (found.empty() && plane != CheckpointPlane::kWeights && !checkpoint_->has_moments_) {
       return absl::OkStatus();
     }
-    return CheckComplete(plane, found);
+    PENSTOCK_RETURN_IF_ERROR(CheckComplete(plane, found));
+    if (plane == CheckpointPlane::kFirstMoment) checkpoint_->has_moments_ = true;
+    return absl::OkStatus();
   }
 
-  absl::Status CheckTensor(const ParameterIndex& index, const std::string& file,
-                           const StoredTensor& tensor) const {
+  absl::Status CheckTensor(CheckpointPlane plane, const ParameterIndex& index,
+                           const std::string& file, const StoredTensor& tensor) const {
     const ParameterIndex::Place* place = index.Find(tensor.name);
     if (place == nullptr || place->parameter->name != tensor.name) {
       return CheckpointCorrupt(
           file, absl::StrCat("has tensor ", tensor.name, ", which the model does not have"));
     }
-    if (tensor.dtype == "F32" && tensor.shape == place->parameter->shape) return absl::OkStatus();
+    const StoredTensor wanted =
+        CheckpointTensor(plane, checkpoint_->moment_type_, *place->parameter);
+    if (tensor.dtype == wanted.dtype && tensor.shape == wanted.shape) return absl::OkStatus();
     return CheckpointCorrupt(
         file, absl::StrCat("tensor ", tensor.name, " is ", tensor.dtype, " [",
-                           absl::StrJoin(tensor.shape, ", "), "]; F32 [",
-                           absl::StrJoin(place->parameter->shape, ", "), "] is wanted"));
+                           absl::StrJoin(tensor.shape, ", "), "]; ", wanted.dtype, " [",
+                           absl::StrJoin(wanted.shape, ", "), "] is wanted"));
   }
 
   absl::Status CheckComplete(CheckpointPlane plane, const std::set<std::string>& found) {
@@ -221,7 +226,6 @@ class CheckpointOpener {
                                               CheckpointPlaneName(plane), "-*"));
       }
     }
-    checkpoint_->has_moments_ = plane != CheckpointPlane::kWeights;
     return absl::OkStatus();
   }
 

@@ -4,7 +4,9 @@
 //   manifest.json              where the run stood, every other file with size and XXH3-64
 //   weights-00001.safetensors  the fp32 masters under Hugging Face names: the store's two planes,
 //                              joined, of which there is one way to split them again
-//   m-00001.safetensors        AdamW's first moments under the same names; v-…: the second
+//   m-00001.safetensors        AdamW's first moments under the same names, in the type that the run
+//                              keeps them in; v-…: the second
+//   m_scales-00001.safetensors of moments in 8-bit blocks the scales; v_scales-…: the second's
 //   source/config.json         the model's config and side files, verbatim
 //   provenance.json, .sig      engine/provenance/provenance.h; nothing here reads them
 //
@@ -13,7 +15,6 @@
 // wanted.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -28,6 +29,7 @@
 #include "engine/base/thread_pool.h"
 #include "engine/memory/host_store.h"
 #include "engine/model/model_spec.h"
+#include "engine/train/checkpoint_planes.h"
 #include "engine/train/export.h"
 #include "engine/train/loss_watch.h"
 #include "engine/train/progress.h"
@@ -67,12 +69,6 @@ struct CheckpointInfo {
   std::string code_version = {};
   RunFacts facts = {};
 };
-
-// What of a block goes into files of its own, under the prefix of CheckpointPlaneName().
-enum class CheckpointPlane : uint8_t { kWeights, kFirstMoment, kSecondMoment };
-inline constexpr std::array kCheckpointPlanes = {
-    CheckpointPlane::kWeights, CheckpointPlane::kFirstMoment, CheckpointPlane::kSecondMoment};
-const char* CheckpointPlaneName(CheckpointPlane plane);  // "weights", "m", "v"
 
 // How the tensors of a plane are cut into files. There are a few hundred at most, however large the
 // model: whoever opens a checkpoint holds all of its files open.
@@ -121,9 +117,8 @@ absl::StatusOr<WrittenCheckpoint> WriteCheckpoint(const HostStore& store,
 struct CheckpointFile {
   CheckpointPlane plane;
   ReadableFile file;
-  uint64_t xxh3;  // that the manifest says
-  std::vector<StoredTensor>
-      tensors;  // F32 with the layout's shapes; all of the file but its header
+  uint64_t xxh3;                      // that the manifest says
+  std::vector<StoredTensor> tensors;  // as CheckpointTensor(); all of the file but its header
 };
 
 // An opened checkpoint.
@@ -137,6 +132,7 @@ class Checkpoint {
   const std::vector<CheckpointFile>& files() const { return files_; }
   // Whether a run can go on from it. Without: weights only, as version 1 wrote them.
   bool has_moments() const { return has_moments_; }
+  MomentType moment_type() const { return moment_type_; }
 
  private:
   friend class CheckpointOpener;
@@ -148,6 +144,7 @@ class Checkpoint {
   ExportSource source_;
   std::vector<CheckpointFile> files_;
   bool has_moments_ = false;
+  MomentType moment_type_ = MomentType::kFloat32;
 };
 
 // kSizes reads the manifest, source/ and the headers; kWeights also every byte of the weights;
@@ -160,7 +157,7 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& pa
 // updates_applied; gaps are left alone. Reads every file once, front to back, and compares its
 // hash: after an error the store holds some of it. Each thread reads files of its own through one
 // window (ImportPeakBytes). FailedPrecondition / CHECKPOINT_MISMATCH, with the store as it was, if
-// its model is another.
+// its model is another or both have moments and keep them in different types.
 absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
                             ProgressFunction progress);
 

@@ -26,10 +26,9 @@ class FileLoader {
     StreamHash hash;
     PENSTOCK_RETURN_IF_ERROR(HashHeader(file, window, hash));
     for (const StoredTensor& tensor : file.tensors) {
-      const int64_t elements = tensor.bytes / static_cast<int64_t>(sizeof(float));
-      for (int64_t first = 0; first < elements; first += kWindowElements) {
+      for (int64_t first = 0; first < tensor.bytes; first += kWindowBytes) {
         if (progress_.failed()) return absl::CancelledError("another file failed");
-        const int64_t count = std::min(kWindowElements, elements - first);
+        const int64_t count = std::min(kWindowBytes, tensor.bytes - first);
         PENSTOCK_RETURN_IF_ERROR(LoadWindow(file, tensor, first, count, window, hash));
       }
     }
@@ -40,6 +39,8 @@ class FileLoader {
   }
 
  private:
+  static constexpr int64_t kWindowBytes = kWindowElements * int64_t{sizeof(float)};
+
   absl::Status HashHeader(const CheckpointFile& file, std::span<float> window, StreamHash& hash) {
     const std::span<std::byte> bytes = std::as_writable_bytes(window);
     const int64_t end = file.tensors.empty() ? file.file.size() : file.tensors.front().begin;
@@ -55,21 +56,27 @@ class FileLoader {
   absl::Status LoadWindow(const CheckpointFile& file, const StoredTensor& tensor, int64_t first,
                           int64_t count, std::span<float> window, StreamHash& hash) {
     const ParameterIndex::Place* place = index_.Find(tensor.name);
-    PENSTOCK_CHECK(place != nullptr && first + count <= place->parameter->size, tensor.name);
-    BlockStore& block = store_.block(place->block);
-    const int64_t begin = place->parameter->offset + first;
-    std::span<float> values = window.first(count);
-    if (file.plane == CheckpointPlane::kFirstMoment) values = block.m.subspan(begin, count);
-    if (file.plane == CheckpointPlane::kSecondMoment) values = block.v.subspan(begin, count);
-    const int64_t offset = tensor.begin + first * static_cast<int64_t>(sizeof(float));
-    PENSTOCK_RETURN_IF_ERROR(file.file.ReadAt(offset, std::as_writable_bytes(values)));
-    const int64_t bytes = static_cast<int64_t>(values.size_bytes());
-    file.file.Forget(offset, bytes);
-    hash.Update(std::as_bytes(values));
-    if (file.plane == CheckpointPlane::kWeights) {
-      SplitPlanes(values.data(), count, block.hi.data() + begin, block.lo.data() + begin);
+    PENSTOCK_CHECK(place != nullptr, tensor.name);
+    const bool weights = file.plane == CheckpointPlane::kWeights;
+    std::span<std::byte> values = std::as_writable_bytes(window);
+    if (!weights) values = MomentMemory(store_, file.plane, place->block, *place->parameter);
+    // Opening has compared every tensor with the layout.
+    const int64_t begin = weights ? 0 : first;
+    PENSTOCK_CHECK(begin + count <= static_cast<int64_t>(values.size()), tensor.name);
+    values = values.subspan(begin, count);
+    const int64_t offset = tensor.begin + first;
+    PENSTOCK_RETURN_IF_ERROR(file.file.ReadAt(offset, values));
+    file.file.Forget(offset, count);
+    hash.Update(values);
+    if (weights) {
+      const int64_t elements = count / int64_t{sizeof(float)};
+      const int64_t element = first / int64_t{sizeof(float)};
+      PENSTOCK_CHECK(element + elements <= place->parameter->size, tensor.name);
+      BlockStore& block = store_.block(place->block);
+      const int64_t at = place->parameter->offset + element;
+      SplitPlanes(window.data(), elements, block.hi.data() + at, block.lo.data() + at);
     }
-    progress_.Finish(absl::OkStatus(), bytes);
+    progress_.Finish(absl::OkStatus(), count);
     return absl::OkStatus();
   }
 
@@ -106,12 +113,28 @@ absl::Status CheckSameModel(const Checkpoint& checkpoint, const ModelLayout& wan
       absl::StrCat("it has ", found, " parameters; ", wanted.parameter_count, " are wanted"));
 }
 
+// Codes of one type are not those of another, and to round what a run has kept would not be going
+// on with it.
+absl::Status CheckSameMoments(const Checkpoint& checkpoint, MomentType wanted) {
+  if (checkpoint.moment_type() == wanted) return absl::OkStatus();
+  const std::string found = MomentTypeName(checkpoint.moment_type());
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
+               absl::StrCat(checkpoint.path(), " keeps its moments in ", found, ", this job in ",
+                            MomentTypeName(wanted), " (precision.optimizer_state); set that to ",
+                            found, ", or export the checkpoint and train from the export"),
+               {{"checkpoint", checkpoint.path()},
+                {"field", "precision.optimizer_state"},
+                {"found", found},
+                {"wanted", MomentTypeName(wanted)}});
+}
+
 }  // namespace
 
 absl::Status LoadCheckpoint(const Checkpoint& checkpoint, HostStore& store, ThreadPool& pool,
                             ProgressFunction progress) {
   PENSTOCK_RETURN_IF_ERROR(CheckSameModel(checkpoint, store.layout()));
   const bool moments = checkpoint.has_moments() && store.has_moments();
+  if (moments) PENSTOCK_RETURN_IF_ERROR(CheckSameMoments(checkpoint, store.moment_type()));
   std::vector<const CheckpointFile*> files;
   int64_t bytes = 0;
   for (const CheckpointFile& file : checkpoint.files()) {

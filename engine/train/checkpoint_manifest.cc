@@ -1,5 +1,6 @@
 #include "engine/train/checkpoint_manifest.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -18,7 +19,7 @@ namespace {
 using nlohmann::json;
 
 constexpr char kFormat[] = "penstock-weights";
-constexpr int64_t kFormatVersion = 3;
+constexpr int64_t kFormatVersion = 4;
 constexpr char kChecksum[] = "manifest_xxh3_64";
 constexpr int64_t kMaxNumber = std::numeric_limits<int64_t>::max();
 // Of steps and tokens: far above any run, and far from where adding to it overflows.
@@ -91,6 +92,19 @@ absl::Status ReadTextMap(const ConfigFields& root, const char* key,
 
 json TextMapToJson(const std::map<std::string, std::string>& map) {
   return json(json::object_t(map.begin(), map.end()));
+}
+
+// What version 3 lacked: its moments are fp32.
+absl::Status ReadMomentType(const ConfigFields& root, MomentType& type) {
+  constexpr char kKey[] = "optimizer_state";
+  PENSTOCK_ASSIGN_OR_RETURN(const std::string name, root.String(kKey));
+  const auto known = std::find_if(kMomentTypes.begin(), kMomentTypes.end(),
+                                  [&](MomentType each) { return name == MomentTypeName(each); });
+  if (known == kMomentTypes.end()) {
+    return root.Wanted(kKey, "float32, bfloat16 or int8_blocks");
+  }
+  type = *known;
+  return absl::OkStatus();
 }
 
 // What version 2 lacked. A program that does not know it would go on with other data.
@@ -182,6 +196,7 @@ absl::Status ReadManifest(const ConfigFields& root, CheckpointManifest& manifest
   PENSTOCK_RETURN_IF_ERROR(ReadInfo(root, manifest.info));
   if (manifest.version > 1) PENSTOCK_RETURN_IF_ERROR(ReadRun(root, manifest.info));
   if (manifest.version > 2) PENSTOCK_RETURN_IF_ERROR(ReadSpikes(root, manifest.info));
+  if (manifest.version > 3) PENSTOCK_RETURN_IF_ERROR(ReadMomentType(root, manifest.moment_type));
   PENSTOCK_RETURN_IF_ERROR(ReadFiles(root, manifest.files));
   return ReadSource(root, manifest.source);
 }
@@ -223,6 +238,7 @@ std::string ManifestText(const CheckpointManifest& manifest) {
                  {"mean", info.loss_memory.mean},
                  {"variance", info.loss_memory.variance},
                  {"in_spike", info.loss_memory.in_spike}}},
+               {"optimizer_state", MomentTypeName(manifest.moment_type)},
                {"identity", TextMapToJson(info.facts.identity)},
                {"rounding", TextMapToJson(info.facts.rounding)},
                {"files", std::move(files)},
@@ -246,7 +262,8 @@ absl::StatusOr<CheckpointManifest> ParseManifest(const std::string& text, const 
                  absl::StrCat(path, ": format_version is ", *version, "; this program reads up to ",
                               kFormatVersion, ": use the one that wrote the checkpoint"));
   }
-  CheckpointManifest manifest{.version = *version, .info = {}, .files = {}, .source = {}};
+  CheckpointManifest manifest{
+      .version = *version, .info = {}, .moment_type = {}, .files = {}, .source = {}};
   if (const absl::Status status = ReadManifest(fields, manifest); !status.ok()) {
     return CheckpointCorrupt(path, std::string(status.message()));
   }

@@ -26,8 +26,10 @@ std::string InCheckpointSource(const std::string& name);
 // `source` comes without contents: entries have names and types, side files names. The files
 // are those with tensors and those in source/, every name relative to the checkpoint.
 struct CheckpointManifest {
-  int64_t version = 3;  // 1: weights only; 2: without left-out data and the memory of losses
+  // 1: weights only; 2: without left-out data and the memory of losses; 3: moments in fp32.
+  int64_t version = 4;
   CheckpointInfo info;
+  MomentType moment_type = MomentType::kFloat32;
   std::vector<WrittenFile> files;
   ExportSource source;
 };

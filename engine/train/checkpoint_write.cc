@@ -31,24 +31,37 @@ constexpr int64_t kBytesPerThread = int64_t{1} << 20;
 
 struct FileTask {
   CheckpointPlane plane;
-  WeightFile file;
+  std::string name;
+  std::vector<StoredTensor> tensors;
 };
+
+// The planes that a checkpoint of the store has.
+std::span<const CheckpointPlane> PlanesOf(const HostStore& store) {
+  const std::span<const CheckpointPlane> planes = CheckpointPlanes(store.moment_type());
+  return store.has_moments() ? planes : planes.first(1);
+}
 
 std::vector<FileTask> ListFiles(const HostStore& store) {
   const std::vector<WeightFile> cut = CutForCheckpoint(store.layout());
+  const ParameterIndex index(store.layout());
   std::vector<FileTask> tasks;
-  for (const CheckpointPlane plane : kCheckpointPlanes) {
-    if (plane != CheckpointPlane::kWeights && !store.has_moments()) continue;
+  for (const CheckpointPlane plane : PlanesOf(store)) {
     for (size_t i = 0; i < cut.size(); ++i) {
-      tasks.push_back({plane, cut[i]});
-      tasks.back().file.name =
-          absl::StrFormat("%s-%05d.safetensors", CheckpointPlaneName(plane), i + 1);
+      FileTask task{
+          .plane = plane,
+          .name = absl::StrFormat("%s-%05d.safetensors", CheckpointPlaneName(plane), i + 1),
+          .tensors = {}};
+      for (const WeightEntry& entry : cut[i].entries) {
+        task.tensors.push_back(
+            CheckpointTensor(plane, store.moment_type(), *index.Find(entry.name)->parameter));
+      }
+      tasks.push_back(std::move(task));
     }
   }
   return tasks;
 }
 
-// The three planes of a file one after the other, files in the order in which they are due: a block
+// All planes of a file one after the other, files in the order in which they are due: a block
 // may change when all its planes are copied.
 std::vector<int64_t> OrderOf(const std::vector<FileTask>& tasks, const ModelLayout& layout,
                              std::span<const BlockId> update_order) {
@@ -58,8 +71,8 @@ std::vector<int64_t> OrderOf(const std::vector<FileTask>& tasks, const ModelLayo
   });
   std::vector<std::vector<BlockId>> blocks(static_cast<size_t>(per_plane));
   for (size_t file = 0; file < blocks.size(); ++file) {
-    for (const WeightEntry& entry : tasks[file].file.entries) {
-      blocks[file].push_back(index.Find(entry.name)->block);
+    for (const StoredTensor& tensor : tasks[file].tensors) {
+      blocks[file].push_back(index.Find(tensor.name)->block);
     }
   }
   std::vector<int64_t> order;
@@ -76,21 +89,22 @@ class CopiedBlocks {
  public:
   CopiedBlocks(const HostStore& store, std::optional<BlockCopied> copied)
       : copied_(copied), left_(store.layout().blocks.size()) {
-    const int64_t planes = store.has_moments() ? 3 : 1;
     for (size_t i = 0; i < left_.size(); ++i) {
       for (const Parameter& parameter : store.layout().blocks[i].parameters) {
-        left_[i] += planes * parameter.size;
+        for (const CheckpointPlane plane : PlanesOf(store)) {
+          left_[i] += CheckpointTensor(plane, store.moment_type(), parameter).bytes;
+        }
       }
     }
   }
 
-  void Copied(BlockId block, int64_t elements) {
-    if (left_[Index(block)].fetch_sub(elements) == elements && copied_) (*copied_)(block);
+  void Copied(BlockId block, int64_t bytes) {
+    if (left_[Index(block)].fetch_sub(bytes) == bytes && copied_) (*copied_)(block);
   }
 
  private:
   const std::optional<BlockCopied> copied_;
-  std::vector<std::atomic<int64_t>> left_;  // elements, by block
+  std::vector<std::atomic<int64_t>> left_;  // bytes, by block
 };
 
 class FileTaskWriter {
@@ -105,18 +119,17 @@ class FileTaskWriter {
         progress_(progress) {}
 
   absl::StatusOr<WrittenFile> Write(const FileTask& task, int worker) {
-    PENSTOCK_ASSIGN_OR_RETURN(SafetensorsWriter writer,
-                              SafetensorsWriter::Create(staged_.fd(), staged_.destination(),
-                                                        task.file.name, task.file.entries));
-    for (const WeightEntry& entry : task.file.entries) {
-      const ParameterIndex::Place& place = *index_.Find(entry.name);
-      for (int64_t first = 0; first < entry.elements(); first += kWindowElements) {
-        const int64_t count = std::min(kWindowElements, entry.elements() - first);
-        const std::span<const float> values =
-            Values(task.plane, place.block, place.parameter->offset + first, count, worker);
-        PENSTOCK_RETURN_IF_ERROR(writer.Append(std::as_bytes(values)));
+    PENSTOCK_ASSIGN_OR_RETURN(
+        SafetensorsWriter writer,
+        SafetensorsWriter::Create(staged_.fd(), staged_.destination(), task.name, task.tensors));
+    for (const StoredTensor& tensor : task.tensors) {
+      const ParameterIndex::Place& place = *index_.Find(tensor.name);
+      for (int64_t first = 0; first < tensor.bytes; first += kWindowBytes) {
+        const int64_t count = std::min(kWindowBytes, tensor.bytes - first);
+        const std::span<const std::byte> values = Bytes(task.plane, place, first, count, worker);
+        PENSTOCK_RETURN_IF_ERROR(writer.Append(values));
         copied_.Copied(place.block, count);
-        progress_.Finish(absl::OkStatus(), static_cast<int64_t>(values.size_bytes()));
+        progress_.Finish(absl::OkStatus(), count);
         if (progress_.failed()) return absl::CancelledError("another file failed");
       }
     }
@@ -124,16 +137,21 @@ class FileTaskWriter {
   }
 
  private:
+  static constexpr int64_t kWindowBytes = kWindowElements * int64_t{sizeof(float)};
+
   // Moments are written from where they lie; planes are joined in the worker's window.
-  std::span<const float> Values(CheckpointPlane plane, BlockId id, int64_t begin, int64_t count,
-                                int worker) {
-    const BlockStore& block = store_.block(id);
-    if (plane == CheckpointPlane::kFirstMoment) return block.m.subspan(begin, count);
-    if (plane == CheckpointPlane::kSecondMoment) return block.v.subspan(begin, count);
+  std::span<const std::byte> Bytes(CheckpointPlane plane, const ParameterIndex::Place& place,
+                                   int64_t first, int64_t count, int worker) {
+    if (plane != CheckpointPlane::kWeights) {
+      return MomentMemory(store_, plane, place.block, *place.parameter).subspan(first, count);
+    }
+    const BlockStore& block = store_.block(place.block);
+    const int64_t begin = place.parameter->offset + first / int64_t{sizeof(float)};
     std::vector<float>& window = windows_[worker];
     window.resize(kWindowElements);
-    JoinPlanes(block.hi.data() + begin, block.lo.data() + begin, count, window.data());
-    return std::span(window).first(count);
+    JoinPlanes(block.hi.data() + begin, block.lo.data() + begin, count / int64_t{sizeof(float)},
+               window.data());
+    return std::as_bytes(std::span(window)).first(count);
   }
 
   const HostStore& store_;
@@ -187,18 +205,6 @@ absl::Status WriteSource(StagedDirectory& staged, const ExportSource& source,
 
 }  // namespace
 
-const char* CheckpointPlaneName(CheckpointPlane plane) {
-  switch (plane) {
-    case CheckpointPlane::kWeights:
-      return "weights";
-    case CheckpointPlane::kFirstMoment:
-      return "m";
-    case CheckpointPlane::kSecondMoment:
-      return "v";
-  }
-  return "?";
-}
-
 std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout) {
   const int64_t bytes = layout.parameter_count * static_cast<int64_t>(sizeof(float));
   return MakeExportSource(layout, "", WeightType::kFloat32,
@@ -214,8 +220,15 @@ int64_t CheckpointPeakBytes(int checkpoint_threads) {
 }
 
 int64_t CheckpointBytes(const HostStore& store) {
-  const int64_t values = store.has_moments() ? 3 : 1;
-  return store.layout().parameter_count * values * static_cast<int64_t>(sizeof(float));
+  int64_t bytes = 0;
+  for (const BlockLayout& block : store.layout().blocks) {
+    for (const Parameter& parameter : block.parameters) {
+      for (const CheckpointPlane plane : PlanesOf(store)) {
+        bytes += CheckpointTensor(plane, store.moment_type(), parameter).bytes;
+      }
+    }
+  }
+  return bytes;
 }
 
 absl::StatusOr<WrittenCheckpoint> WriteCheckpoint(const HostStore& store,
@@ -232,7 +245,8 @@ absl::StatusOr<WrittenCheckpoint> WriteCheckpoint(const HostStore& store,
   PENSTOCK_ASSIGN_OR_RETURN(StagedDirectory staged,
                             StagedDirectory::Create(destination, Existing::kRefuse));
   PENSTOCK_RETURN_IF_ERROR(staged.CheckRoom(CheckpointBytes(store) + kRoomBesideTensors));
-  CheckpointManifest manifest{.info = info, .files = {}, .source = source};
+  CheckpointManifest manifest{
+      .info = info, .moment_type = store.moment_type(), .files = {}, .source = source};
   PENSTOCK_RETURN_IF_ERROR(WriteTensors(store, staged, pool, progress, options, manifest.files));
   PENSTOCK_RETURN_IF_ERROR(WriteSource(staged, source, manifest.files));
   std::vector<WrittenFile> files = manifest.files;

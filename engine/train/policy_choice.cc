@@ -77,7 +77,7 @@ absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
   // Rounds change rounding where a tied head adds to the embedding's gradient.
   if (!args.spec.tied()) kept.reset();
   const auto store_bytes = [&](GradientPlane plane) {
-    return HostStore::BytesNeeded(args.layout, OptimizerState::kFloat32, plane);
+    return HostStore::BytesNeeded(args.layout, StateOf(args.config.moment_type), plane);
   };
   return ChoosePolicy(
       {.spec = args.spec,

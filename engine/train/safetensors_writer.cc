@@ -14,13 +14,13 @@ namespace {
 constexpr int64_t kHeaderAlignment = 8;
 
 // Written by hand, in the order of the data: nlohmann's object would sort the names.
-std::string MakeHeader(const std::vector<WeightEntry>& entries) {
+std::string MakeHeader(const std::vector<StoredTensor>& tensors) {
   std::string header = R"({"__metadata__":{"format":"pt"})";
   int64_t offset = 0;
-  for (const WeightEntry& entry : entries) {
-    const int64_t end = offset + entry.bytes();
-    absl::StrAppend(&header, ",", nlohmann::json(entry.name).dump(), ":{\"dtype\":\"",
-                    ToString(entry.type), "\",\"shape\":[", absl::StrJoin(entry.shape, ","),
+  for (const StoredTensor& tensor : tensors) {
+    const int64_t end = offset + tensor.bytes;
+    absl::StrAppend(&header, ",", nlohmann::json(tensor.name).dump(), ":{\"dtype\":\"",
+                    tensor.dtype, "\",\"shape\":[", absl::StrJoin(tensor.shape, ","),
                     "],\"data_offsets\":[", offset, ",", end, "]}");
     offset = end;
   }
@@ -34,9 +34,22 @@ std::string MakeHeader(const std::vector<WeightEntry>& entries) {
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
     int directory_fd, const std::string& directory, const std::string& name,
     const std::vector<WeightEntry>& entries) {
+  std::vector<StoredTensor> tensors;
+  for (const WeightEntry& entry : entries) {
+    tensors.push_back({.name = entry.name,
+                       .dtype = ToString(entry.type),
+                       .shape = entry.shape,
+                       .bytes = entry.bytes()});
+  }
+  return Create(directory_fd, directory, name, tensors);
+}
+
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(
+    int directory_fd, const std::string& directory, const std::string& name,
+    const std::vector<StoredTensor>& tensors) {
   int64_t data_bytes = 0;
-  for (const WeightEntry& entry : entries) data_bytes += entry.bytes();
-  const std::string header = MakeHeader(entries);
+  for (const StoredTensor& tensor : tensors) data_bytes += tensor.bytes;
+  const std::string header = MakeHeader(tensors);
   const uint64_t length = header.size();
   PENSTOCK_ASSIGN_OR_RETURN(
       FileWriter file,

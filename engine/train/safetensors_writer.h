@@ -1,5 +1,5 @@
 // Writes one safetensors file front to back: header first, then the bytes of every tensor in
-// the order of `entries`, as a stream. The header carries {"format": "pt"} and is padded with
+// their order, as a stream. The header carries {"format": "pt"} and is padded with
 // spaces to a multiple of 8 bytes, so the data is aligned.
 #pragma once
 
@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "engine/train/file_writer.h"
+#include "engine/train/safetensors.h"
 #include "engine/train/weight_table.h"
 
 namespace penstock {
@@ -19,6 +20,10 @@ class SafetensorsWriter {
  public:
   // Creates `name` in the directory; it must not exist. Reserves the space at once where the
   // file system can: ResourceExhausted / DISK_INSUFFICIENT with the bytes wanted otherwise.
+  // Where the tensors begin is not read: they follow each other.
+  static absl::StatusOr<SafetensorsWriter> Create(int directory_fd, const std::string& directory,
+                                                  const std::string& name,
+                                                  const std::vector<StoredTensor>& tensors);
   static absl::StatusOr<SafetensorsWriter> Create(int directory_fd, const std::string& directory,
                                                   const std::string& name,
                                                   const std::vector<WeightEntry>& entries);

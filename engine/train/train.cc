@@ -187,7 +187,7 @@ class TrainRun {
 
   absl::Status CreateStore() {
     store_.reset();  // Two do not fit.
-    PENSTOCK_ASSIGN_OR_RETURN(store_, HostStore::Create(model_.layout, OptimizerState::kFloat32,
+    PENSTOCK_ASSIGN_OR_RETURN(store_, HostStore::Create(model_.layout, StateOf(config_.moment_type),
                                                         GradientPlaneOf(model_.spec, plan_)));
     ThreadPool pool(plan_.threads, PlacesForPool(plan_.threads));
     store_->TouchPages(pool);

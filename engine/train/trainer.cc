@@ -154,7 +154,8 @@ absl::StatusOr<StepRecord> Trainer::Step(int64_t step) {
                                       .beta2 = config_.optimizer.beta2,
                                       .epsilon = config_.optimizer.epsilon,
                                       .weight_decay = config_.optimizer.weight_decay,
-                                      .max_grad_norm = config_.optimizer.max_grad_norm},
+                                      .max_grad_norm = config_.optimizer.max_grad_norm,
+                                      .rounding_seed = config_.seed},
                         .gate = gate_};
   const bool full = shape.micro_batches == full_program_.micro_batches;
   StepResult result;

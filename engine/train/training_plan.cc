@@ -95,12 +95,11 @@ std::vector<MemoryPlanSummary::Entry> ArenaEntries(const StepProgram& program,
   return entries;
 }
 
-// What of the moments, which take so much in fp32, lies in host memory.
-int64_t MomentHostBytes(const TrainConfig& config, const ModelLayout& layout, int64_t float_bytes) {
-  if (config.moment_type == MomentType::kFloat32 && !config.moments_on_storage) return float_bytes;
+// What of the moments, which take so much in all, lies in host memory.
+int64_t MomentHostBytes(const TrainConfig& config, const ModelLayout& layout, int64_t all_bytes) {
+  if (!config.moments_on_storage) return all_bytes;
   // From storage they come a block at a time: one is updated, one arrives, one leaves.
   constexpr int64_t kPassing = 3;
-  if (!config.moments_on_storage) return MomentBytes(config.moment_type, layout.parameter_count);
   return MomentBytes(config.moment_type, kPassing * layout.max_decoder_block_size);
 }
 
@@ -117,8 +116,9 @@ MemoryPlanSummary Summarize(const TrainConfig& config, const ModelInput& model,
     return HostStore::BytesNeeded(model.layout, state, gradient);
   };
   const int64_t weights = store_bytes(OptimizerState::kNone, GradientPlane::kNone);
-  const int64_t with_state = store_bytes(OptimizerState::kFloat32, GradientPlane::kNone);
-  const int64_t whole = store_bytes(OptimizerState::kFloat32, GradientPlaneOf(model.spec, plan));
+  const OptimizerState state = StateOf(config.moment_type);
+  const int64_t with_state = store_bytes(state, GradientPlane::kNone);
+  const int64_t whole = store_bytes(state, GradientPlaneOf(model.spec, plan));
   const int64_t moments = MomentHostBytes(config, model.layout, with_state - weights);
   const bool cuda = OnCuda(config);
   std::vector<MemoryPlanSummary::Entry> store = {

@@ -83,6 +83,25 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
   return std::nullopt;
 }
 
+namespace {
+
+// The worker would refuse it, too, but only after the job's turn has come.
+absl::Status CheckSameMoments(const v1::Job& parent, const v1::JobSpec& spec) {
+  const auto name_of = [](const v1::JobSpec& of) {
+    const v1::StateType type = of.precision().optimizer_state();
+    return v1::StateType_Name(type == v1::STATE_TYPE_UNSPECIFIED ? v1::STATE_TYPE_FLOAT32 : type);
+  };
+  const std::string found = name_of(spec), wanted = name_of(parent.train());
+  if (found == wanted) return absl::OkStatus();
+  return Error(absl::StatusCode::kFailedPrecondition, reason::kCheckpointMismatch,
+               absl::StrCat("precision.optimizer_state: found ", found, ", but ",
+                            spec.start_checkpoint(), " keeps its moments in ", wanted,
+                            "; keep that, or export the checkpoint and train from the export"),
+               {{"field", "precision.optimizer_state"}, {"found", found}, {"wanted", wanted}});
+}
+
+}  // namespace
+
 absl::Status JobManager::CheckStart(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(uploads_.CheckUsable(spec));
   const std::string& start = spec.start_checkpoint();
@@ -90,7 +109,9 @@ absl::Status JobManager::CheckStart(const v1::JobSpec& spec) {
   if (absl::StartsWith(start, "uploads/")) return CheckUploadName(start, "spec.start_checkpoint");
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(spec.start_checkpoint(), "spec.start_checkpoint"));
-  return table_.store().GetCheckpoint(name.job, name.step).status();
+  PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
+  const absl::StatusOr<StoredJob> parent = table_.store().GetJob(name.job);
+  return parent.ok() ? CheckSameMoments(parent->job, spec) : absl::OkStatus();
 }
 
 void JobManager::AddStartWarnings(v1::Job& job) {
@@ -116,23 +137,6 @@ void JobManager::AddStartWarnings(v1::Job& job) {
   }
 }
 
-namespace {
-
-// What plans are made for and no executor has.
-absl::Status CheckRuns(const v1::JobSpec& spec) {
-  const v1::StateType state = spec.precision().optimizer_state();
-  if (state == v1::STATE_TYPE_UNSPECIFIED || state == v1::STATE_TYPE_FLOAT32) {
-    return absl::OkStatus();
-  }
-  const std::string found = v1::StateType_Name(state);
-  return Error(absl::StatusCode::kUnimplemented, reason::kFeatureUnsupported,
-               absl::StrCat("precision.optimizer_state: found ", found,
-                            ", which this version plans but does not run; expected float32"),
-               {{"field", "precision.optimizer_state"}, {"found", found}, {"expected", "float32"}});
-}
-
-}  // namespace
-
 absl::StatusOr<v1::PlanJobResponse> JobManager::FinishPlan(const v1::PlanJobRequest& request,
                                                            v1::PlanJobResponse planned) {
   PENSTOCK_RETURN_IF_ERROR(CheckStart(request.spec()));
@@ -149,7 +153,6 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   // Once more: other calls, maybe of the same id, came in between.
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(CheckRuns(planned.spec()));
   // Its paths are resolved now: a link may have led to an upload.
   PENSTOCK_RETURN_IF_ERROR(uploads_.CheckUsable(planned.spec()));
   PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan()));

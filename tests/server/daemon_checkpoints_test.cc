@@ -218,6 +218,12 @@ TEST_F(DaemonCheckpointsTest, AForkIsAJobThatReadsTheOthersCheckpointAndSaysWhat
   request.mutable_spec()->set_start_checkpoint("../2");
   EXPECT_EQ(ErrorInfoOf(client_->Create(request, &job)).reason(), reason::kRequestInvalid);
   request.mutable_spec()->set_start_checkpoint(parent + "/checkpoints/2");
+  request.mutable_spec()->mutable_precision()->set_optimizer_state(v1::STATE_TYPE_INT8_BLOCKS);
+  const google::rpc::ErrorInfo other_state = ErrorInfoOf(client_->Create(request, &job));
+  EXPECT_EQ(other_state.reason(), reason::kCheckpointMismatch);
+  EXPECT_EQ(other_state.metadata().at("found"), "STATE_TYPE_INT8_BLOCKS");
+  EXPECT_EQ(other_state.metadata().at("wanted"), "STATE_TYPE_FLOAT32");
+  request.mutable_spec()->mutable_precision()->set_optimizer_state(v1::STATE_TYPE_FLOAT32);
   const grpc::Status created = client_->Create(request, &job);
   ASSERT_TRUE(created.ok()) << created.error_message();
   EXPECT_THAT(job.warnings(), testing::Contains(HasSubstr("learning_rate: 0.5")));

@@ -250,14 +250,6 @@ TEST_F(DaemonTest, APlanIsNoJobAndIsHeldToTheDaemonsLimitOnlyHere) {
   ASSERT_TRUE(plan({}, "", true, response).ok());
   EXPECT_EQ(response.step_program().size(), static_cast<size_t>(kFakeProgramBytes));
   EXPECT_EQ(response.step_trace(), "[]");
-  // What is planned and not run is refused by name when it is to run.
-  v1::CreateJobRequest bf16_state = MakeRequest({});
-  bf16_state.mutable_spec()->mutable_precision()->set_optimizer_state(v1::STATE_TYPE_BFLOAT16);
-  v1::Job job;
-  const google::rpc::ErrorInfo not_run = ErrorInfoOf(client_->Create(bf16_state, &job));
-  EXPECT_EQ(not_run.reason(), reason::kFeatureUnsupported);
-  EXPECT_EQ(not_run.metadata().at("field"), "precision.optimizer_state");
-  EXPECT_EQ(not_run.metadata().at("found"), "STATE_TYPE_BFLOAT16");
   // BC-01: refused with the numbers and the limit that binds.
   const google::rpc::ErrorInfo refused = ErrorInfoOf(plan(large, "", false, response));
   EXPECT_EQ(refused.reason(), reason::kHostMemoryInsufficient);

@@ -29,6 +29,11 @@ ModelLayout LayoutOf(const std::vector<int64_t>& sizes) {
     BlockLayout& block = layout.blocks.emplace_back();
     block.block = BlockId{static_cast<int32_t>(i)};
     block.size = sizes[i];
+    // Neighbours without a gap, and one at the end.
+    block.parameters.resize(2);
+    block.parameters[0].size = sizes[i] / 2 + 1;
+    block.parameters[1].offset = block.parameters[0].size;
+    block.parameters[1].size = sizes[i] / 2 - 20;
   }
   return layout;
 }
@@ -59,7 +64,9 @@ void ExpectApartAndInside(const HostStore& store, const ModelLayout& layout) {
     const BlockStore& planes = store.block(block.block);
     for (const auto& extent :
          {Extent(planes.hi), Extent(planes.lo), Extent(planes.m), Extent(planes.v),
-          Extent(planes.gradient), Extent(planes.gradient_bf16)}) {
+          Extent(planes.small_m.values), Extent(planes.small_m.scales),
+          Extent(planes.small_v.values), Extent(planes.small_v.scales), Extent(planes.gradient),
+          Extent(planes.gradient_bf16)}) {
       if (extent.first == extent.second) continue;
       extents.push_back(extent);
       const auto memory = Extent(store.block_memory()[Index(block.block)]);
@@ -82,7 +89,8 @@ TEST(HostStoreTest, PlanesAreApartOnLinesAndAsLargeAsAsked) {
   const ModelLayout layout = LayoutOf({64, 192, 1000064});
   for (const GradientPlane gradient :
        {GradientPlane::kNone, GradientPlane::kFloat32, GradientPlane::kBfloat16}) {
-    for (const OptimizerState state : {OptimizerState::kNone, OptimizerState::kFloat32}) {
+    for (const OptimizerState state : {OptimizerState::kNone, OptimizerState::kFloat32,
+                                       OptimizerState::kBfloat16, OptimizerState::kInt8Blocks}) {
       const auto store = HostStore::Create(layout, state, gradient);
       ASSERT_TRUE(store.ok()) << store.status();
       EXPECT_EQ((*store)->bytes(), HostStore::BytesNeeded(layout, state, gradient));
@@ -93,6 +101,15 @@ TEST(HostStoreTest, PlanesAreApartOnLinesAndAsLargeAsAsked) {
         EXPECT_EQ(planes.lo.size(), size);
         EXPECT_EQ(planes.m.size(), state == OptimizerState::kFloat32 ? size : 0);
         EXPECT_EQ(planes.v.size(), state == OptimizerState::kFloat32 ? size : 0);
+        const size_t width = state == OptimizerState::kBfloat16     ? 2
+                             : state == OptimizerState::kInt8Blocks ? 1
+                                                                    : 0;
+        const size_t scales =
+            width == 1 ? (size / 2 + 1 + 255) / 256 + (size / 2 - 20 + 255) / 256 : 0;
+        for (const SmallMoment& moment : {planes.small_m, planes.small_v}) {
+          EXPECT_EQ(moment.values.size(), width * size);
+          EXPECT_EQ(moment.scales.size(), scales);
+        }
         EXPECT_EQ(planes.gradient.size(), gradient == GradientPlane::kFloat32 ? size : 0);
         EXPECT_EQ(planes.gradient_bf16.size(), gradient == GradientPlane::kBfloat16 ? size : 0);
       }
@@ -101,12 +118,28 @@ TEST(HostStoreTest, PlanesAreApartOnLinesAndAsLargeAsAsked) {
   }
 }
 
+TEST(HostStoreTest, ScalesOfAParameterFollowThoseOfTheParametersBefore) {
+  BlockLayout block;
+  block.parameters.resize(3);
+  for (const auto& [at, size] : {std::pair(0, 256), std::pair(1, 257), std::pair(2, 1)}) {
+    block.parameters[at].size = size;
+    block.parameters[at].offset = at == 0 ? 0 : at == 1 ? 256 : 576;
+  }
+  EXPECT_EQ(FirstScale(block, block.parameters[0]), 0);
+  EXPECT_EQ(FirstScale(block, block.parameters[1]), 1);
+  EXPECT_EQ(FirstScale(block, block.parameters[2]), 3);
+}
+
 TEST(HostStoreTest, TouchedPagesAreResidentAndAsTheyWere) {
   const ModelLayout layout = LayoutOf({1000064, 64});
   const auto store = *HostStore::Create(layout, OptimizerState::kFloat32, GradientPlane::kBfloat16);
+  const auto small = *HostStore::Create(layout, OptimizerState::kBfloat16, GradientPlane::kNone);
   store->block(BlockId{0}).hi[999999] = 7;
   ThreadPool pool(3);
   store->TouchPages(pool);
+  small->TouchPages(pool);
+  EXPECT_TRUE(Resident(small->block(BlockId{0}).small_m.values) &&
+              Resident(small->block(BlockId{0}).small_v.values));
   EXPECT_EQ(store->block(BlockId{0}).hi[999999], 7);
   for (const BlockLayout& block : layout.blocks) {
     const BlockStore& planes = store->block(block.block);

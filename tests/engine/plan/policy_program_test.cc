@@ -224,6 +224,11 @@ TEST(PolicyProgramTest, RefusesPoliciesThatContradictThemselves) {
   refused({.savings = {Saving{}}}, "saves 1 layers");
   refused({.decoder_slots = 0}, "must be positive");
   refused({.mlp_chunk_rows = -1}, "must be positive");
+  Policy small{.moment_type = MomentType::kBfloat16,
+               .placements = PlaceAll(kLayers, {.weights = true, .gradients = true})};
+  EXPECT_TRUE(Build(small).ok());
+  small.placements.back().state = true;
+  refused(small, "moments in bfloat16");
 }
 
 // Broken in ways that only such programs can be.

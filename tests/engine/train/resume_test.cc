@@ -34,6 +34,7 @@ namespace penstock {
 namespace {
 
 namespace fs = std::filesystem;
+using ::testing::AllOf;
 using testing::ByteModelConfig;
 using ::testing::Contains;
 using testing::DeferringAndPlacing;
@@ -138,6 +139,73 @@ TEST_F(ResumeTest, AnyStepAndTheRestMakeTheWholeRunByteForByte) {
     // Weights, moments, counters and the manifest itself.
     EXPECT_TRUE(ReadState(Checkpoint(config, total)) == wanted);
   }
+}
+
+// The random bits by which moments are rounded are those of the step, not of the process.
+TEST_F(ResumeTest, SmallMomentsGoOnByteForByteToo) {
+  const auto config_of = [&](const std::string& run, MomentType type) {
+    TrainConfig config = Config(run);
+    config.model = ModelFromConfig{UntiedModel().dump()};
+    config.moment_type = type;
+    return config;
+  };
+  // Of those that keep no state on the device.
+  std::vector<Policy> policies = {{}};
+  for (const Policy& policy : DeferringAndPlacing()) {
+    const bool state = std::any_of(policy.placements.begin(), policy.placements.end(),
+                                   [](const BlockPlacement& placement) { return placement.state; });
+    if (!state) policies.push_back(policy);
+  }
+  ASSERT_EQ(policies.size(), 4u);
+  for (const MomentType type : {MomentType::kBfloat16, MomentType::kInt8Blocks}) {
+    const std::string name = MomentTypeName(type);
+    const TrainConfig whole = config_of(name, type);
+    const RecordingObserver uninterrupted = MustTrain(whole);
+    const int64_t total = uninterrupted.total_steps;
+    ASSERT_GE(total, 7);
+    const auto wanted = ReadState(Checkpoint(whole, total));
+    EXPECT_THAT(wanted.at("manifest.json"), HasSubstr("\"" + name + "\""));
+    for (int64_t k = 1; k < total; ++k) {
+      SCOPED_TRACE(absl::StrCat(name, " ", k));
+      TrainConfig config = config_of(absl::StrCat(name, k), type);
+      const auto train = [&](const Policy& policy, int64_t stop_after) {
+        RecordingObserver observer;
+        observer.stop_after = stop_after;
+        const auto summary = TrainWithPlan(
+            config,
+            [&](const ModelInput& model, TrainingPlan& plan) { UsePolicy(policy, model, plan); },
+            observer);
+        EXPECT_TRUE(summary.ok()) << summary.status();
+        return observer;
+      };
+      train(policies[k % policies.size()], k);
+      config.compute_threads = 3;
+      const RecordingObserver rest = train(policies[(k + 1) % policies.size()], INT64_MAX);
+      ASSERT_EQ(rest.resumed.size(), 1u);
+      ExpectSameSteps(uninterrupted.steps, rest.steps, k);
+      EXPECT_TRUE(ReadState(Checkpoint(config, total)) == wanted);
+    }
+  }
+}
+
+TEST_F(ResumeTest, AnotherStatePrecisionIsRefusedWithBothNamed) {
+  TrainConfig config = Config("run");
+  MustTrain(config, 3);
+  const auto before = ReadTree(config.checkpoint_directory);
+  TrainConfig fork = Config("fork");
+  fork.start_checkpoint = Checkpoint(config, 3);
+  fork.moment_type = config.moment_type = MomentType::kBfloat16;
+  for (const TrainConfig& changed : {config, fork}) {
+    RecordingObserver observer;
+    const absl::Status status = Train(changed, observer).status();
+    EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch) << status;
+    EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("precision.optimizer_state"),
+                                                     HasSubstr("float32"), HasSubstr("bfloat16")));
+    EXPECT_THAT(observer.steps, IsEmpty());
+  }
+  EXPECT_TRUE(ReadTree(config.checkpoint_directory) == before);
+  config.moment_type = MomentType::kFloat32;
+  EXPECT_EQ(MustTrain(config).resumed.size(), 1u);
 }
 
 // On other hardware or inside other limits a plan may have other chunks, which change rounding: a

@@ -59,13 +59,14 @@ class SaveWhileTrainingTest : public ::testing::Test {
  protected:
   SaveWhileTrainingTest() { WriteFileOrDie(dir_.Path("data.txt"), SomeText(500)); }
 
-  TrainConfig Config(const std::string& run) {
+  TrainConfig Config(const std::string& run, MomentType type = MomentType::kFloat32) {
     fs::create_directories(dir_.Path(run));
     TrainConfig config = TinyTrainConfig(dir_.Path(run), dir_.Path("data.txt"));
     config.model = ModelFromConfig{UntiedModel().dump()};
     config.evaluation = {.validation_fraction = 0.3, .every_steps = 2};
     config.schedule = {.max_steps = kSteps};
     config.compute_threads = 2;
+    config.moment_type = type;
     return config;
   }
 
@@ -74,10 +75,11 @@ class SaveWhileTrainingTest : public ::testing::Test {
   }
 
   // What a run leaves that stops after each step and waits until it is saved.
-  std::vector<std::map<std::string, std::string>> WhatRunsThatStopLeave() {
+  std::vector<std::map<std::string, std::string>> WhatRunsThatStopLeave(
+      MomentType type = MomentType::kFloat32) {
     std::vector<std::map<std::string, std::string>> checkpoints(1);
     for (int64_t step = 1; step <= kSteps; ++step) {
-      const TrainConfig config = Config(absl::StrCat("until", step));
+      const TrainConfig config = Config(absl::StrCat(MomentTypeName(type), "-until", step), type);
       RecordingObserver observer;
       observer.stop_after = step;
       EXPECT_TRUE(Train(config, observer).ok());
@@ -130,6 +132,34 @@ TEST_F(SaveWhileTrainingTest, EachCheckpointIsThatOfARunWhichStopsThere) {
       EXPECT_GE(record.waited_seconds, 0);
     }
     EXPECT_GT(observer.records.back().waited_seconds, 0) << "the last one is waited for";
+  }
+}
+
+// A block's scales are copied, too, before it may change.
+TEST_F(SaveWhileTrainingTest, SmallMomentsAreThoseOfTheStepAsWell) {
+  for (const MomentType type : {MomentType::kBfloat16, MomentType::kInt8Blocks}) {
+    SCOPED_TRACE(MomentTypeName(type));
+    const auto wanted = WhatRunsThatStopLeave(type);
+    TrainConfig config = Config(absl::StrCat(MomentTypeName(type), "-run"), type);
+    config.checkpoints = {.every_steps = 1, .keep_last = kSteps};
+    StartFileFaults(config.checkpoint_directory, kSlowDisk);
+    RecordingObserver observer;
+    const auto summary = TrainWithPlan(
+        config,
+        [&](const ModelInput& model, TrainingPlan& plan) {
+          UsePolicy({.update_time = UpdateTime::kNextStep}, model, plan);
+        },
+        observer);
+    StopFileFaults();
+    ASSERT_TRUE(summary.ok()) << summary.status();
+    EXPECT_THAT(observer.saved, ElementsAre(1, 2, 3, 4, 5));
+    for (int64_t step = 1; step <= kSteps; ++step) {
+      auto files = CheckpointOf(config, step), expected = wanted[step];
+      files.erase("manifest.json");
+      expected.erase("manifest.json");
+      EXPECT_EQ(files.contains("m_scales-00001.safetensors"), type == MomentType::kInt8Blocks);
+      EXPECT_TRUE(files == expected) << "checkpoint of step " << step;
+    }
   }
 }
 

@@ -57,6 +57,7 @@ void UsePolicy(const Policy& policy, const ModelInput& model, TrainingPlan& plan
   const Policy planned = std::exchange(plan.policy, policy);
   plan.policy.head_chunk_rows = planned.head_chunk_rows;
   plan.policy.gradient_type = planned.gradient_type;
+  plan.policy.moment_type = planned.moment_type;
   for (const auto& program :
        {TrainProgram(model, plan, plan.micro_batches), EvaluationProgram(model, plan)}) {
     PENSTOCK_CHECK(program.ok(), program.status().ToString());

@@ -9,6 +9,8 @@
 
 #include "engine/base/status.h"
 #include "engine/base/units.h"
+#include "engine/memory/host_store.h"
+#include "engine/train/model_input.h"
 #include "engine/train/schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -319,7 +321,7 @@ TEST(TrainingPlanTest, ChoosesTheMicroBatchWhereTheJobHasNone) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("no micro-batch fits"));
 }
 
-TEST(TrainingPlanTest, PlansMomentsThatNoExecutorHas) {
+TEST(TrainingPlanTest, PlansSmallerMomentsAndMomentsOnStorage) {
   TempDir dir;
   WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
   TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
@@ -335,9 +337,18 @@ TEST(TrainingPlanTest, PlansMomentsThatNoExecutorHas) {
   };
   const auto [f32, parameters] = bytes_of(MomentType::kFloat32, false);
   EXPECT_GE(f32, 8 * parameters);
-  EXPECT_EQ(bytes_of(MomentType::kBfloat16, false).first, 4 * parameters);
-  EXPECT_EQ(bytes_of(MomentType::kInt8Blocks, false).first,
-            MomentBytes(MomentType::kInt8Blocks, parameters));
+  // As many as the store that the run makes has more than one without moments.
+  const ModelInput model = *OpenModelInput(config);
+  const auto store_bytes = [&](OptimizerState state) {
+    return (*HostStore::Create(model.layout, state, GradientPlane::kNone))->bytes();
+  };
+  for (const MomentType type : kMomentTypes) {
+    EXPECT_EQ(bytes_of(type, false).first,
+              store_bytes(StateOf(type)) - store_bytes(OptimizerState::kNone));
+  }
+  EXPECT_LT(bytes_of(MomentType::kBfloat16, false).first, f32);
+  EXPECT_LT(bytes_of(MomentType::kInt8Blocks, false).first,
+            bytes_of(MomentType::kBfloat16, false).first);
   EXPECT_LT(bytes_of(MomentType::kFloat32, true).first, f32 / 2);
   // A step that waits for storage takes longer.
   config.device.memory_bytes = int64_t{80} << 20;

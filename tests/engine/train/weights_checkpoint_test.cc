@@ -288,6 +288,107 @@ TEST_F(CheckpointTest, VersionTwoKnewOfNoLeftOutData) {
   ExpectCorrupt("left_out_data_steps", Verification::kSizes);
 }
 
+TEST_F(CheckpointTest, VersionThreeKnewOfNoMomentsButFloat32) {
+  ASSERT_TRUE(Write().ok());
+  json manifest = Manifest();
+  EXPECT_EQ(manifest["optimizer_state"], "float32");
+  manifest["format_version"] = 3;
+  manifest.erase("optimizer_state");
+  SetManifest(manifest);
+  const auto opened = OpenCheckpoint(path(), Verification::kHashes);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->moment_type(), MomentType::kFloat32);
+  manifest["format_version"] = 4;
+  SetManifest(manifest);
+  ExpectCorrupt("optimizer_state", Verification::kSizes);
+}
+
+// A store with moments of the type, every byte of them another.
+std::unique_ptr<HostStore> StoreOf(const ModelLayout& layout, MomentType type) {
+  auto store = *HostStore::Create(layout, StateOf(type), GradientPlane::kNone);
+  store->updates_applied = 11;
+  uint32_t next = 1;
+  for (const BlockLayout& block : layout.blocks) {
+    const BlockStore& planes = store->block(block.block);
+    for (const std::span<std::byte> plane : {planes.small_m.values, planes.small_v.values,
+                                             std::as_writable_bytes(planes.small_m.scales),
+                                             std::as_writable_bytes(planes.small_v.scales)}) {
+      for (std::byte& byte : plane) byte = static_cast<std::byte>((next = next * 69069 + 1) >> 24);
+    }
+  }
+  return store;
+}
+
+TEST_F(CheckpointTest, KeepsMomentsOfEveryTypeBitForBit) {
+  for (const MomentType type : {MomentType::kBfloat16, MomentType::kInt8Blocks}) {
+    SCOPED_TRACE(MomentTypeName(type));
+    store_ = StoreOf(directory_->layout(), type);
+    ASSERT_TRUE(ImportWeights(*directory_, *store_, pool_, NoProgress).ok());
+    fs::remove_all(path());
+    ASSERT_TRUE(Write().ok());
+    EXPECT_EQ(Manifest()["optimizer_state"], MomentTypeName(type));
+    const auto opened = OpenCheckpoint(path(), Verification::kHashes);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    EXPECT_EQ((*opened)->moment_type(), type);
+    int64_t bytes = 0;
+    for (const CheckpointFile& file : (*opened)->files()) {
+      for (const StoredTensor& tensor : file.tensors) bytes += tensor.bytes;
+    }
+    EXPECT_EQ(bytes, CheckpointBytes(*store_));
+    const auto loaded =
+        *HostStore::Create(directory_->layout(), StateOf(type), GradientPlane::kNone);
+    ASSERT_TRUE(LoadCheckpoint(**opened, *loaded, pool_, NoProgress).ok());
+    for (const BlockLayout& block : directory_->layout().blocks) {
+      const BlockStore &a = store_->block(block.block), &b = loaded->block(block.block);
+      EXPECT_TRUE(std::ranges::equal(a.hi, b.hi) && std::ranges::equal(a.lo, b.lo));
+      for (const Parameter& parameter : block.parameters) {
+        for (const CheckpointPlane plane : CheckpointPlanes(type)) {
+          if (plane == CheckpointPlane::kWeights) continue;
+          EXPECT_TRUE(std::ranges::equal(MomentMemory(*store_, plane, block.block, parameter),
+                                         MomentMemory(*loaded, plane, block.block, parameter)))
+              << CheckpointPlaneName(plane) << " " << parameter.name;
+        }
+      }
+    }
+    EXPECT_EQ(loaded->updates_applied, 11);
+    EXPECT_TRUE(ExportCheckpoint(path(), temp_.Path("out"), {}, pool_, NoProgress).ok());
+    fs::remove_all(temp_.Path("out"));
+  }
+}
+
+TEST_F(CheckpointTest, MomentsOfAnotherTypeAreRefusedWithBothNamed) {
+  ASSERT_TRUE(Write().ok());
+  const auto opened = OpenCheckpoint(path(), Verification::kSizes);
+  ASSERT_TRUE(opened.ok());
+  const auto store = StoreOf(directory_->layout(), MomentType::kInt8Blocks);
+  const absl::Status status = LoadCheckpoint(**opened, *store, pool_, NoProgress);
+  EXPECT_EQ(ReasonOf(status), reason::kCheckpointMismatch);
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("float32"), HasSubstr("int8_blocks"),
+                                                   HasSubstr("precision.optimizer_state")));
+  // A manifest that lies about it is not believed: the files say otherwise.
+  json manifest = Manifest();
+  manifest["optimizer_state"] = "bfloat16";
+  SetManifest(manifest);
+  ExpectCorrupt("is F32", Verification::kSizes);
+}
+
+// Codes without their scales, and scales without codes.
+TEST_F(CheckpointTest, EightBitMomentsWithoutTheirScalesAreNoCheckpoint) {
+  store_ = StoreOf(directory_->layout(), MomentType::kInt8Blocks);
+  ASSERT_TRUE(Write().ok());
+  const json good = Manifest();
+  for (const std::string left_out : {"m_scales-", "v_scales-", "v-"}) {
+    json manifest = good;
+    json files = json::array();
+    for (const json& file : good["files"]) {
+      if (!absl::StartsWith(file["name"].get<std::string>(), left_out)) files.push_back(file);
+    }
+    manifest["files"] = files;
+    SetManifest(manifest);
+    ExpectCorrupt(left_out + "*", Verification::kSizes);
+  }
+}
+
 TEST_F(CheckpointTest, HalfOfTheMomentsIsNoCheckpoint) {
   ASSERT_TRUE(Write().ok());
   json manifest = Manifest();
@@ -377,6 +478,8 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
   corrupt("/loss", "NaN");
   corrupt("/identity", {1});
   corrupt("/rounding", {{"key", 1}});
+  corrupt("/optimizer_state", "float16");
+  corrupt("/optimizer_state", 32);
   corrupt("/step", std::numeric_limits<int64_t>::max());
   corrupt("/tokens", std::numeric_limits<int64_t>::max());
   corrupt("/updates_applied", 13);
@@ -408,11 +511,11 @@ TEST_F(CheckpointTest, CraftedManifestsAreRefused) {
 TEST_F(CheckpointTest, LaterFormatIsNamedAsSuch) {
   ASSERT_TRUE(Write().ok());
   json manifest = Manifest();
-  manifest["format_version"] = 4;
+  manifest["format_version"] = 5;
   SetManifest(manifest);
   const absl::Status status = OpenCheckpoint(path(), Verification::kSizes).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 4"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("format_version is 5"));
 }
 
 TEST_F(CheckpointTest, CancelledWriteLeavesNothing) {
