@@ -46,7 +46,7 @@
 namespace penstock::server {
 namespace {
 
-constexpr int kApiRevision = 2;
+constexpr int kApiRevision = 3;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
 constexpr int64_t kReplies = 20'000;
