@@ -25,9 +25,9 @@ absl::Status JobAdmission::CheckOpen() const {
 
 namespace {
 
-// " and 12 more were to come", for calls that bring several.
+// " and 12 more would come", for calls that bring several.
 std::string AndMore(int64_t jobs) {
-  return jobs == 1 ? "" : absl::StrCat(" and ", jobs, " were to come");
+  return jobs == 1 ? "" : absl::StrCat(" and ", jobs, " more would come");
 }
 
 }  // namespace

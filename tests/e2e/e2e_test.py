@@ -270,6 +270,18 @@ class LostReplyTest(DaemonTest):
         self.call_twice(lambda c: c.jobs.CancelJob(cancel, timeout=30))
         self.assertEqual(self.client.wait(long_job.name).state, job_pb2.JOB_STATE_CANCELLED)
 
+        sweep = job_pb2.CreateSweepRequest(request_id="sweep-1", spec=job_spec_pb2.SweepSpec(
+            job=example_spec(max_steps=100000),
+            axes=[job_spec_pb2.SweepAxis(field="seed", values=["1", "2"])]))
+        made = self.call_twice(lambda c: c.jobs.CreateSweep(sweep, timeout=30))
+        names = [one.name for one in made.jobs]
+        self.assertEqual([j.name for j in self.jobs()], names[::-1] + [long_job.name, job.name])
+        stop = job_pb2.CancelSweepRequest(name=made.name, request_id="cancel-2")
+        ended = self.call_twice(lambda c: c.jobs.CancelSweep(stop, timeout=30))
+        self.assertEqual(list(ended.jobs), names, "the first reply again")
+        for name in names:
+            self.assertEqual(self.client.wait(name).state, job_pb2.JOB_STATE_CANCELLED)
+
     def test_same_id_with_other_content_is_refused_also_after_a_restart(self):
         request = job_pb2.CreateJobRequest(spec=example_spec(max_steps=3), request_id="same")
         name = self.client.jobs.CreateJob(request).job.name
