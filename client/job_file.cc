@@ -71,6 +71,57 @@ absl::StatusOr<std::string> ReadStandardInput() {
   return text;
 }
 
+// `job` is the message, or lies in it: its paths are those that are made absolute.
+absl::Status ReadFile(const std::string& file, google::protobuf::Message& message,
+                      v1::JobSpec& job) {
+  if (file == "-") {
+    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadStandardInput());
+    return ParseMessageText(text, "standard input", &message);
+  }
+  if (file.empty()) return absl::OkStatus();
+  PENSTOCK_RETURN_IF_ERROR(ReadMessageFile(file, &message));
+  std::error_code ignored;
+  MakePathsAbsolute((std::filesystem::current_path(ignored) / file).parent_path(), job);
+  return absl::OkStatus();
+}
+
+std::vector<std::string> SplitValues(const std::string& text) {
+  std::vector<std::string> values(1);
+  int depth = 0;
+  char quote = 0;
+  for (const char c : text) {
+    if (c == ',' && depth == 0 && quote == 0) {
+      values.emplace_back();
+      continue;
+    }
+    if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (depth > 0 && (c == '"' || c == '\'')) {
+      quote = c;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if (c == ']' || c == '}') {
+      --depth;
+    }
+    values.back() += c;
+  }
+  return values;
+}
+
+absl::StatusOr<v1::SweepAxis> ParseAxis(const std::string& text) {
+  const size_t equals = text.find('=');
+  if (equals == std::string::npos || equals == 0) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+        absl::StrCat("--over: found \"", text, "\", expected key.path=value,value, such as ",
+                     "optimizer.learning_rate=1e-5,3e-5"));
+  }
+  v1::SweepAxis axis;
+  axis.set_field(text.substr(0, equals));
+  for (std::string& value : SplitValues(text.substr(equals + 1))) axis.add_values(std::move(value));
+  return axis;
+}
+
 absl::Status ApplySetting(const std::string& setting, v1::JobSpec& spec) {
   const size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0) {
@@ -91,15 +142,24 @@ std::string AbsolutePath(const std::string& path) {
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& file,
                                         const std::vector<std::string>& settings) {
   v1::JobSpec spec;
-  if (file == "-") {
-    PENSTOCK_ASSIGN_OR_RETURN(const std::string text, ReadStandardInput());
-    PENSTOCK_RETURN_IF_ERROR(ParseMessageText(text, "standard input", &spec));
-  } else if (!file.empty()) {
-    PENSTOCK_RETURN_IF_ERROR(ReadMessageFile(file, &spec));
-    std::error_code ignored;
-    MakePathsAbsolute((std::filesystem::current_path(ignored) / file).parent_path(), spec);
-  }
+  PENSTOCK_RETURN_IF_ERROR(ReadFile(file, spec, spec));
   return ChangeJobSpec(std::move(spec), settings);
+}
+
+absl::StatusOr<v1::SweepSpec> LoadSweepFile(const std::string& file,
+                                            const std::vector<std::string>& axes,
+                                            const std::vector<std::string>& settings) {
+  v1::SweepSpec sweep;
+  if (axes.empty()) {
+    PENSTOCK_RETURN_IF_ERROR(ReadFile(file, sweep, *sweep.mutable_job()));
+    PENSTOCK_ASSIGN_OR_RETURN(*sweep.mutable_job(), ChangeJobSpec(sweep.job(), settings));
+    return sweep;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(*sweep.mutable_job(), LoadJobFile(file, settings));
+  for (const std::string& axis : axes) {
+    PENSTOCK_ASSIGN_OR_RETURN(*sweep.add_axes(), ParseAxis(axis));
+  }
+  return sweep;
 }
 
 absl::StatusOr<v1::JobSpec> ChangeJobSpec(v1::JobSpec spec,

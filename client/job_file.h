@@ -15,6 +15,13 @@ namespace penstock::client {
 absl::StatusOr<v1::JobSpec> LoadJobFile(const std::string& file,
                                         const std::vector<std::string>& settings);
 
+// A sweep: the job of a job file over axes ("optimizer.learning_rate=1e-5,3e-5"), or, without axes,
+// what a sweep file says (message SweepSpec). Commas inside brackets, braces and quotes separate no
+// values. Settings are for the job.
+absl::StatusOr<v1::SweepSpec> LoadSweepFile(const std::string& file,
+                                            const std::vector<std::string>& axes,
+                                            const std::vector<std::string>& settings);
+
 // The same, starting from a spec that the daemon gave.
 absl::StatusOr<v1::JobSpec> ChangeJobSpec(v1::JobSpec spec,
                                           const std::vector<std::string>& settings);

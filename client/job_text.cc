@@ -131,7 +131,9 @@ std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
   for (const v1::Job& job : jobs) {
     const v1::JobProgress& progress = job.progress();
     const bool active = job.state() == v1::JOB_STATE_RUNNING;
-    table.Add({job.name(), StateName(job.state()), StepText(progress), LossText(progress),
+    const std::string place =
+        job.queue_position() > 0 ? absl::StrCat(" #", job.queue_position()) : "";
+    table.Add({job.name(), StateName(job.state()) + place, StepText(progress), LossText(progress),
                active ? FormatCount(progress.tokens_per_second()) : "-",
                active && progress.remaining_seconds() > 0
                    ? FormatDuration(progress.remaining_seconds())
@@ -139,6 +141,22 @@ std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs) {
                FormatTime(job.create_time()),
                job.has_export_() ? absl::StrCat("export of ", job.export_().checkpoint())
                                  : job.train().display_name()});
+  }
+  return table.ToText();
+}
+
+std::string SweepTable(const v1::CreateSweepResponse& sweep) {
+  if (sweep.jobs().empty()) return "";
+  std::vector<std::string> header{"NAME"};
+  for (const v1::SweepValue& value : sweep.jobs(0).values()) header.push_back(value.field());
+  header.insert(header.end(), {"HOST_MEMORY", "TIME"});
+  Table table(std::move(header));
+  for (const v1::SweepJob& job : sweep.jobs()) {
+    std::vector<std::string> row{job.name().empty() ? "-" : job.name()};
+    for (const v1::SweepValue& value : job.values()) row.push_back(value.value());
+    row.push_back(FormatBytes(job.host_peak_bytes()));
+    row.push_back(job.estimate().seconds() > 0 ? FormatDuration(job.estimate().seconds()) : "-");
+    table.Add(std::move(row));
   }
   return table.ToText();
 }
@@ -153,6 +171,10 @@ std::string JobPage(const v1::Job& job) {
   }
   facts.Add("Message", job.state_message());
   if (job.queue_position() > 0) facts.Add("Queue position", absl::StrCat(job.queue_position()));
+  facts.Add("Sweep", job.sweep_point().sweep());
+  for (const v1::SweepValue& value : job.sweep_point().values()) {
+    facts.Add("Swept", absl::StrCat(value.field(), "=", value.value()));
+  }
   facts.Add("Error", job.error().message());
   facts.Add("Attempt", job.attempt() > 0 ? absl::StrCat(job.attempt()) : "");
   if (progress.total_steps() > 0) {

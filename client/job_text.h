@@ -10,6 +10,8 @@
 namespace penstock::client {
 
 std::string JobsTable(const google::protobuf::RepeatedPtrField<v1::Job>& jobs);
+// The jobs of a new sweep, with the values of each.
+std::string SweepTable(const v1::CreateSweepResponse& sweep);
 // Everything about one job: facts, then its spec as YAML.
 std::string JobPage(const v1::Job& job);
 // How a job would run, how fast, and in which memory. `explain`: and what was not chosen, and why.

@@ -47,6 +47,7 @@ int Main(int argc, char** argv) {
   app.fallthrough();
   app.footer(std::string(kFooter) + ExitCodeHelp());
   AddSubmit(app, context);
+  AddSweep(app, context);
   AddRun(app, context);
   AddPlan(app, context);
   AddData(app, context);

@@ -28,6 +28,8 @@ constexpr char kServiceConfig[] = R"json({
       {"service": "penstock.v1.JobService", "method": "GetJob"},
       {"service": "penstock.v1.JobService", "method": "ListJobs"},
       {"service": "penstock.v1.JobService", "method": "CancelJob"},
+      {"service": "penstock.v1.JobService", "method": "CreateSweep"},
+      {"service": "penstock.v1.JobService", "method": "CancelSweep"},
       {"service": "penstock.v1.JobService", "method": "DeleteJob"},
       {"service": "penstock.v1.JobService", "method": "ListJobMetrics"},
       {"service": "penstock.v1.CheckpointService"},
@@ -178,6 +180,10 @@ std::string NewRequestId() {
 
 std::string JobName(const std::string& text) {
   return absl::StartsWith(text, "jobs/") ? text : absl::StrCat("jobs/", text);
+}
+
+std::string SweepName(const std::string& text) {
+  return absl::StartsWith(text, "sweeps/") ? text : absl::StrCat("sweeps/", text);
 }
 
 }  // namespace penstock::client

@@ -82,5 +82,7 @@ std::string NewRequestId();
 
 // "jobs/{id}" for "{id}" or "jobs/{id}".
 std::string JobName(const std::string& text);
+// "sweeps/{id}" for "{id}" or "sweeps/{id}".
+std::string SweepName(const std::string& text);
 
 }  // namespace penstock::client

@@ -36,7 +36,7 @@ struct Flags {
   std::vector<std::string> allowed_roots;
   std::optional<int64_t> host_memory_bytes, inspection_memory_bytes, max_upload_bytes;
   std::optional<int32_t> max_queued_jobs, max_streams, worker_silence_seconds, drain_seconds,
-      stream_heartbeat_seconds, priority_aging_seconds;
+      stream_heartbeat_seconds, priority_aging_seconds, fair_share_half_life_seconds;
   std::optional<std::string> tls_certificate, tls_key, tls_client_authorities;
   std::optional<int32_t> calls_per_second;
   bool require_token = false;
@@ -82,6 +82,9 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "What running jobs get after SIGTERM; default 600");
   app.add_option("--priority-aging-seconds", flags.priority_aging_seconds,
                  "In which a waiting job rises by one priority, 0: never; default 86400");
+  app.add_option("--fair-share-half-life-seconds", flags.fair_share_half_life_seconds,
+                 "After which device time that a user has had counts half, 0: it does not count; "
+                 "default 604800");
   app.add_option("--stream-heartbeat-seconds", flags.stream_heartbeat_seconds,
                  "Between heartbeats on an idle stream; default 15");
   app.add_flag("--no-calibration", flags.no_calibration,
@@ -136,6 +139,9 @@ void Override(const Flags& flags, internal::DaemonConfig& config) {
   if (flags.priority_aging_seconds) {
     config.set_priority_aging_seconds(*flags.priority_aging_seconds);
   }
+  if (flags.fair_share_half_life_seconds) {
+    config.set_fair_share_half_life_seconds(*flags.fair_share_half_life_seconds);
+  }
   if (flags.no_calibration) config.set_calibrate_at_start(false);
   if (flags.stream_heartbeat_seconds) {
     config.set_stream_heartbeat_seconds(*flags.stream_heartbeat_seconds);
@@ -157,6 +163,7 @@ absl::Status FillDefaults(internal::DaemonConfig& config) {
   if (!config.has_worker_silence_seconds()) config.set_worker_silence_seconds(120);
   if (!config.has_drain_seconds()) config.set_drain_seconds(600);
   if (!config.has_priority_aging_seconds()) config.set_priority_aging_seconds(86'400);
+  if (!config.has_fair_share_half_life_seconds()) config.set_fair_share_half_life_seconds(604'800);
   if (!config.has_stream_heartbeat_seconds()) config.set_stream_heartbeat_seconds(15);
   if (!config.has_calls_per_second()) config.set_calls_per_second(200);
   if (!config.has_calibrate_at_start()) config.set_calibrate_at_start(true);
@@ -183,6 +190,8 @@ absl::Status CheckRanges(const internal::DaemonConfig& config) {
   PENSTOCK_RETURN_IF_ERROR(in_range("drain_seconds", config.drain_seconds(), 0, 604'800));
   PENSTOCK_RETURN_IF_ERROR(
       in_range("priority_aging_seconds", config.priority_aging_seconds(), 0, 31'536'000));
+  PENSTOCK_RETURN_IF_ERROR(in_range("fair_share_half_life_seconds",
+                                    config.fair_share_half_life_seconds(), 0, 315'360'000));
   PENSTOCK_RETURN_IF_ERROR(
       in_range("stream_heartbeat_seconds", config.stream_heartbeat_seconds(), 1, 3600));
   PENSTOCK_RETURN_IF_ERROR(in_range("calls_per_second", config.calls_per_second(), 0, 1'000'000));

@@ -46,11 +46,13 @@
 namespace penstock::server {
 namespace {
 
-constexpr int kApiRevision = 2;
+constexpr int kApiRevision = 3;
 constexpr char kHealthName[] = "penstock.v1.JobService";
 constexpr int64_t kReplySeconds = 7 * 24 * 3600;
 constexpr int64_t kReplies = 20'000;
 constexpr int64_t kEventsOfAJob = 20'000;
+// After which device time counts a thousandth and is forgotten.
+constexpr int64_t kHalfLivesKept = 10;
 constexpr absl::Duration kCertificateWarning = absl::Hours(14 * 24);
 constexpr size_t kQuotaBytes = size_t{512} << 20;
 // What calls in flight get to finish when the daemon stops.
@@ -146,6 +148,7 @@ struct Daemon::Parts {
   std::optional<CheckpointManager> checkpoints;
   std::optional<JobAdmission> admission;
   std::optional<JobManager> manager;
+  std::optional<SweepManager> sweeps;
   std::optional<TokenBook> tokens;
   std::optional<AdminManager> admin;
   std::optional<JobMoves> moves;
@@ -183,7 +186,7 @@ struct Daemon::Parts {
   void WatchCertificate();
   void Tick();
   void FollowMetricFiles();
-  // Replies and events, so that the database has a bound.
+  // Replies, events and device time, so that the database has a bound.
   void ForgetTheOld();
   void DeleteExpiredUploads();
   void CalibrateNewDevice();
@@ -213,6 +216,13 @@ void Daemon::Parts::ForgetTheOld() {
   if (absl::Status pruned = store->PruneEvents(kEventsOfAJob); !pruned.ok()) {
     spdlog::error("cannot forget old events: {}", std::string(pruned.message()));
   }
+  const int64_t half_life = options.fair_share_half_life_seconds;
+  const int64_t counted = half_life > 0 ? half_life * kHalfLivesKept : kReplySeconds;
+  if (absl::Status pruned =
+          store->PruneDeviceUses(1000 * (static_cast<int64_t>(time(nullptr)) - counted));
+      !pruned.ok()) {
+    spdlog::error("cannot forget old device time: {}", std::string(pruned.message()));
+  }
   control.PostAfter(std::chrono::hours(1), [this] { ForgetTheOld(); });
 }
 
@@ -231,7 +241,7 @@ void Daemon::Parts::DeleteExpiredUploads() {
 
 absl::Status Daemon::Parts::BuildJobs() {
   readers.emplace(directory);
-  table.emplace(*store, hub);
+  table.emplace(*store, hub, options.fair_share_half_life_seconds);
   table->SetEndListener([this](const v1::Job& job) {
     readers->End(job);
     metrics->NoteEnd(job);
@@ -268,6 +278,7 @@ absl::Status Daemon::Parts::BuildJobs() {
                                      .uploads_directory = directory.Uploads()},
                     *table, *workers);
   manager.emplace(directory, *table, *readers, *uploads, *admission, *workers, *options.devices);
+  sweeps.emplace(*table, *admission, *manager);
   tokens.emplace([this](const std::string& name, absl::Time time) { NoteTokenUse(name, time); });
   admin.emplace(store->access(), *tokens, *workers);
   moves.emplace(directory, *table, *readers, *admission, *checkpoints, *workers);
@@ -292,6 +303,7 @@ void Daemon::Parts::BuildServices() {
                                  .inspection = inspection,
                                  .transfers = transfers,
                                  .manager = *manager,
+                                 .sweeps = *sweeps,
                                  .admin = *admin,
                                  .moves = *moves,
                                  .checkpoints = *checkpoints,

@@ -45,6 +45,7 @@ struct DaemonOptions {
   std::chrono::seconds upload_lifetime{24 * 3600};
   std::chrono::milliseconds worker_silence{120'000};
   int64_t aging_seconds = 0;
+  int64_t fair_share_half_life_seconds = 0;
   std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;
   std::chrono::milliseconds stream_heartbeat{15'000};
   std::string worker_binary;

@@ -141,6 +141,7 @@ DaemonOptions MakeOptions(const Settings& settings, EngineHooks& hooks) {
   options.max_upload_bytes = config.max_upload_bytes();
   options.worker_silence = std::chrono::seconds(config.worker_silence_seconds());
   options.aging_seconds = config.priority_aging_seconds();
+  options.fair_share_half_life_seconds = config.fair_share_half_life_seconds();
   options.stream_heartbeat = std::chrono::seconds(config.stream_heartbeat_seconds());
   options.worker_binary = settings.worker_binary;
   options.devices = hooks.make_devices();

@@ -11,6 +11,8 @@ class App;
 namespace penstock::client {
 
 void AddSubmit(CLI::App& app, Context& context);
+// sweep submit and sweep cancel.
+void AddSweep(CLI::App& app, Context& context);
 void AddPlan(CLI::App& app, Context& context);
 void AddData(CLI::App& app, Context& context);
 void AddJobs(CLI::App& app, Context& context);

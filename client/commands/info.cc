@@ -13,6 +13,14 @@
 namespace penstock::client {
 namespace {
 
+// "ann: 2 running, 5 queued, 3h10m of GPUs and 12s of the CPU of late"
+std::string ShareText(const v1::UserShare& user) {
+  return absl::StrCat(user.user().empty() ? "the daemon's own" : user.user(), ": ",
+                      user.running_jobs(), " running, ", user.queued_jobs(), " queued, ",
+                      FormatDuration(user.recent_gpu_seconds()), " of GPUs and ",
+                      FormatDuration(user.recent_cpu_seconds()), " of the CPU of late");
+}
+
 std::string InfoText(const RpcClient& client, const v1::GetServerInfoResponse& info,
                      const v1::ListDevicesResponse& devices) {
   Facts facts;
@@ -20,6 +28,7 @@ std::string InfoText(const RpcClient& client, const v1::GetServerInfoResponse& i
   facts.Add("Version", absl::StrCat(info.version(), ", API revision ", info.api_revision()));
   facts.Add("Status", ShortEnumName(*v1::ServerStatus_descriptor(), info.status()));
   facts.Add("Jobs", absl::StrCat(info.running_jobs(), " running, ", info.queued_jobs(), " queued"));
+  for (const v1::UserShare& user : info.users()) facts.Add("User", ShareText(user));
   facts.Add("Host memory", absl::StrCat(FormatBytes(info.host_memory_reserved_bytes()),
                                         " reserved of ", FormatBytes(info.host_memory_bytes()),
                                         " (", info.host_memory_limit_source(), ")"));

@@ -17,6 +17,7 @@ constexpr int kPageSize = 500;
 struct JobsOptions {
   std::vector<std::string> states;
   std::string owner;
+  std::string sweep;
   int64_t limit = 100;
 };
 
@@ -28,6 +29,7 @@ ExitCode Jobs(const Context& context, const JobsOptions& options, RpcClient& cli
     request.add_states(value);
   }
   request.set_owner(options.owner);
+  if (!options.sweep.empty()) request.set_sweep(SweepName(options.sweep));
   v1::ListJobsResponse all;
   while (all.jobs_size() < options.limit) {
     request.set_page_size(
@@ -52,6 +54,7 @@ void AddJobs(CLI::App& app, Context& context) {
       ->check(CLI::IsMember(
           {"queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"}));
   command->add_option("--owner", options->owner, "Only jobs of this user");
+  command->add_option("--sweep", options->sweep, "Only jobs of this sweep");
   command->add_option("--limit", options->limit, "Most jobs to list")
       ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
       ->capture_default_str();

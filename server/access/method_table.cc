@@ -29,6 +29,8 @@ constexpr MethodRule kRules[] = {
     {"penstock.v1.JobService/CancelJob", kUser, kChanges, "name", kOwners},
     {"penstock.v1.JobService/PauseJob", kUser, kChanges, "name", kOwners},
     {"penstock.v1.JobService/ResumeJob", kUser, kChanges, "name", kOwners},
+    {"penstock.v1.JobService/CreateSweep", kUser, kChanges, "", kAnybodys},
+    {"penstock.v1.JobService/CancelSweep", kUser, kChanges, "name", kOwners},
     {"penstock.v1.JobService/DeleteJob", kUser, kChanges, "name", kOwners},
     {"penstock.v1.JobService/WatchJobs", kViewer, kReads, "name", kAnybodys},
     {"penstock.v1.JobService/ListJobMetrics", kViewer, kReads, "name", kAnybodys},

@@ -86,6 +86,17 @@ void AddQueue(const MetricsSnapshot& snapshot, MetricsText& text) {
   text.Sample(static_cast<double>(snapshot.omitted_jobs));
 }
 
+// ---- Users ----
+
+void AddUsers(const MetricsSnapshot& snapshot, MetricsText& text) {
+  text.Begin(Type::kGauge, "penstock_user_device_seconds",
+             "Device time of a user that counts for fair share: it fades with the half-life.");
+  for (const v1::UserShare& user : snapshot.info.users()) {
+    text.Sample(user.recent_gpu_seconds(), {{"user", user.user()}, {"kind", "cuda"}});
+    text.Sample(user.recent_cpu_seconds(), {{"user", user.user()}, {"kind", "cpu"}});
+  }
+}
+
 // ---- Devices ----
 
 struct DeviceGauge {
@@ -288,6 +299,7 @@ std::string MetricsPage(const MetricsSnapshot& snapshot) {
   MetricsText text;
   AddDaemon(snapshot, text);
   AddQueue(snapshot, text);
+  AddUsers(snapshot, text);
   AddDevices(snapshot, text);
   AddJobs(snapshot, text);
   return text.Take();

@@ -23,7 +23,16 @@ absl::Status JobAdmission::CheckOpen() const {
                {{"retry_seconds", "5"}});
 }
 
-absl::Status JobAdmission::CheckQuota(const std::string& owner) const {
+namespace {
+
+// " and 12 more would come", for calls that bring several.
+std::string AndMore(int64_t jobs) {
+  return jobs == 1 ? "" : absl::StrCat(" and ", jobs, " more would come");
+}
+
+}  // namespace
+
+absl::Status JobAdmission::CheckQuota(const std::string& owner, int64_t jobs) const {
   const int64_t limit = QuotaOf(options_.quotas, owner).queued_jobs();
   if (limit == 0) return absl::OkStatus();
   const auto& active = table_.active();
@@ -31,9 +40,10 @@ absl::Status JobAdmission::CheckQuota(const std::string& owner) const {
     const ActiveJob& job = *entry.second;
     return job.stored.job.owner() == owner && !HasWorker(job.state());
   });
-  if (waiting < limit) return absl::OkStatus();
+  if (waiting + jobs <= limit) return absl::OkStatus();
   return Error(absl::StatusCode::kResourceExhausted, reason::kQuotaExceeded,
-               absl::StrCat(waiting, " jobs of ", owner, " wait, and the quota is ", limit,
+               absl::StrCat(waiting, " jobs of ", owner, " wait", AndMore(jobs),
+                            ", and the quota is ", limit,
                             " (queued_jobs); wait for one to start, cancel one, or ask an admin "
                             "for a larger quota"),
                {{"user", owner},
@@ -42,19 +52,19 @@ absl::Status JobAdmission::CheckQuota(const std::string& owner) const {
                 {"retry_seconds", "30"}});
 }
 
-absl::Status JobAdmission::CheckRoom(const std::string& owner) const {
+absl::Status JobAdmission::CheckRoom(const std::string& owner, int64_t jobs) const {
   PENSTOCK_RETURN_IF_ERROR(CheckOpen());
-  PENSTOCK_RETURN_IF_ERROR(CheckQuota(owner));
+  PENSTOCK_RETURN_IF_ERROR(CheckQuota(owner, jobs));
   const int64_t waiting =
       table_.CountInState(v1::JOB_STATE_QUEUED) + table_.CountInState(v1::JOB_STATE_PAUSED);
-  if (waiting < options_.max_queued_jobs) return absl::OkStatus();
-  return Error(absl::StatusCode::kResourceExhausted, reason::kQueueFull,
-               absl::StrCat(waiting,
-                            " jobs wait, as many as may (max_queued_jobs); wait for "
-                            "one to start or cancel one"),
-               {{"queued", absl::StrCat(waiting)},
-                {"limit", absl::StrCat(options_.max_queued_jobs)},
-                {"retry_seconds", "30"}});
+  if (waiting + jobs <= options_.max_queued_jobs) return absl::OkStatus();
+  return Error(
+      absl::StatusCode::kResourceExhausted, reason::kQueueFull,
+      absl::StrCat(waiting, " jobs wait", AndMore(jobs), ", and ", options_.max_queued_jobs,
+                   " may (max_queued_jobs); wait for one to start or cancel one"),
+      {{"queued", absl::StrCat(waiting)},
+       {"limit", absl::StrCat(options_.max_queued_jobs)},
+       {"retry_seconds", "30"}});
 }
 
 absl::Status JobAdmission::CheckMemory(const v1::JobPlan& plan) const {

@@ -26,9 +26,9 @@ class JobAdmission {
 
   // Unavailable / SERVER_DRAINING.
   absl::Status CheckOpen() const;
-  // That, and ResourceExhausted / QUEUE_FULL, or QUOTA_EXCEEDED for a job of this owner. Jobs that
-  // are paused count: they will be back.
-  absl::Status CheckRoom(const std::string& owner) const;
+  // That, and ResourceExhausted / QUEUE_FULL, or QUOTA_EXCEEDED, for so many jobs of this owner.
+  // Jobs that are paused count: they will be back.
+  absl::Status CheckRoom(const std::string& owner, int64_t jobs) const;
   // ResourceExhausted / HOST_MEMORY_INSUFFICIENT for a plan that never fits.
   absl::Status CheckMemory(const v1::JobPlan& plan) const;
   // No unfinished job will write to the same directory: the later one would lose its work. And it
@@ -42,7 +42,7 @@ class JobAdmission {
   const AdmissionOptions& options() const { return options_; }
 
  private:
-  absl::Status CheckQuota(const std::string& owner) const;
+  absl::Status CheckQuota(const std::string& owner, int64_t jobs) const;
 
   const AdmissionOptions options_;
   JobTable& table_;

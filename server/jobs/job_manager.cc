@@ -1,12 +1,14 @@
 #include "server/jobs/job_manager.h"
 
 #include <algorithm>
+#include <map>
 #include <random>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -15,6 +17,7 @@
 #include "server/jobs/page_token.h"
 #include "server/jobs/request_checks.h"
 #include "server/jobs/request_replay.h"
+#include "server/jobs/schedule_snapshot.h"
 #include "server/store/job_state.h"
 #include "spdlog/spdlog.h"
 
@@ -27,6 +30,7 @@ constexpr int64_t kWatchBatchEvents = 64;
 constexpr int64_t kWatchBatchBytes = 256 << 10;
 // An export streams tensors through bounded buffers.
 constexpr int64_t kExportHostBytes = int64_t{64} << 20;
+constexpr size_t kMaxUsers = 1000;
 // That say how long writing one takes.
 constexpr int64_t kRecentCheckpoints = 50;
 
@@ -46,13 +50,13 @@ JobManager::JobManager(const StateDirectory& directory, JobTable& table,
 
 // ---- Creating ----
 
-std::string JobManager::NewJobName() {
-  // 60 random bits: two jobs of one daemon never meet. Starts with a letter by construction.
+std::string JobManager::NewId(char prefix) {
+  // Two of one daemon never meet.
   constexpr std::string_view kAlphabet = "abcdefghijkmnpqrstuvwxyz23456789";
   std::random_device random;
-  std::string id = "j";
+  std::string id(1, prefix);
   for (int i = 0; i < 12; ++i) id += kAlphabet[random() % kAlphabet.size()];
-  return "jobs/" + id;
+  return id;
 }
 
 v1::Job JobManager::NewJob(const std::string& name) {
@@ -71,15 +75,11 @@ absl::StatusOr<std::optional<v1::CreateJobResponse>> JobManager::BeginCreate(
     PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CreateJobResponse>(table_.store(), request));
     if (replay) return replay;
   }
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(CurrentUser()));
-  if (!request.job_id().empty() && table_.store().GetJob("jobs/" + request.job_id()).ok()) {
-    return Error(
-        absl::StatusCode::kAlreadyExists, reason::kJobExists,
-        absl::StrCat("jobs/", request.job_id(), " exists; choose another job_id or leave it empty"),
-        {{"job", "jobs/" + request.job_id()}, {"field", "job_id"}});
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(CurrentUser(), 1));
+  if (!request.job_id().empty()) {
+    PENSTOCK_RETURN_IF_ERROR(CheckNameFree("jobs/" + request.job_id()));
   }
-  PENSTOCK_RETURN_IF_ERROR(CheckStart(request.spec()));
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckParents(request.spec().queue()));
+  PENSTOCK_RETURN_IF_ERROR(CheckUnplanned(request.spec()));
   return std::nullopt;
 }
 
@@ -101,6 +101,18 @@ absl::Status CheckSameMoments(const v1::Job& parent, const v1::JobSpec& spec) {
 }
 
 }  // namespace
+
+absl::Status JobManager::CheckNameFree(const std::string& name) {
+  if (!table_.store().GetJob(name).ok()) return absl::OkStatus();
+  return Error(absl::StatusCode::kAlreadyExists, reason::kJobExists,
+               absl::StrCat(name, " exists; choose another id or leave it empty"),
+               {{"job", name}, {"field", "job_id"}});
+}
+
+absl::Status JobManager::CheckUnplanned(const v1::JobSpec& spec) {
+  PENSTOCK_RETURN_IF_ERROR(CheckStart(spec));
+  return admission_.CheckParents(spec.queue());
+}
 
 absl::Status JobManager::CheckStart(const v1::JobSpec& spec) {
   PENSTOCK_RETURN_IF_ERROR(uploads_.CheckUsable(spec));
@@ -153,36 +165,54 @@ absl::StatusOr<v1::CreateJobResponse> JobManager::FinishCreate(const v1::CreateJ
   // Once more: other calls, maybe of the same id, came in between.
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, BeginCreate(request));
   if (replay) return *replay;
+  std::string name;
+  if (!request.validate_only()) {
+    name = absl::StrCat("jobs/", request.job_id().empty() ? NewId('j') : request.job_id());
+  }
+  v1::CreateJobResponse response;
+  PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_job(), MakeJob(name, std::move(planned)));
+  if (request.validate_only()) return response;
+  PENSTOCK_RETURN_IF_ERROR(Insert({response.job()}, MakeRecord(request, response)));
+  return response;
+}
+
+absl::StatusOr<v1::Job> JobManager::MakeJob(const std::string& name, v1::PlanJobResponse planned) {
   // Its paths are resolved now: a link may have led to an upload.
   PENSTOCK_RETURN_IF_ERROR(uploads_.CheckUsable(planned.spec()));
   PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(planned.plan()));
   PENSTOCK_RETURN_IF_ERROR(
       admission_.CheckOutputFree(planned.spec().output().directory(), "output.directory"));
-  v1::CreateJobResponse response;
-  v1::Job& job = *response.mutable_job();
-  if (!request.validate_only()) {
-    job = NewJob(request.job_id().empty() ? NewJobName() : "jobs/" + request.job_id());
-  }
+  v1::Job job;
+  if (!name.empty()) job = NewJob(name);
   job.mutable_train()->Swap(planned.mutable_spec());
   job.mutable_plan()->Swap(planned.mutable_plan());
   job.mutable_warnings()->Swap(planned.mutable_warnings());
   AddStartWarnings(job);
-  if (request.validate_only()) return response;
-
-  // Whatever lies there is no job's: its row is gone.
-  PENSTOCK_RETURN_IF_ERROR(directory_.Discard(job.name()));
-  const auto record = MakeRecord(request, response);
-  PENSTOCK_RETURN_IF_ERROR(InsertReader(job, record ? &*record : nullptr));
-  workers_.Dispatch();
-  return response;
+  return job;
 }
 
-// What the job reads is held before anybody knows of the job.
-absl::Status JobManager::InsertReader(const v1::Job& job, const RequestRecord* request) {
-  PENSTOCK_RETURN_IF_ERROR(readers_.Begin(job));
-  absl::Status inserted = table_.Insert(job, request);
-  if (!inserted.ok()) readers_.End(job);
-  return inserted;
+absl::Status JobManager::Insert(const std::vector<v1::Job>& jobs,
+                                const std::optional<RequestRecord>& record) {
+  for (const v1::Job& job : jobs) {
+    PENSTOCK_RETURN_IF_ERROR(CheckNameFree(job.name()));
+    // Whatever lies there is no job's: its row is gone.
+    PENSTOCK_RETURN_IF_ERROR(directory_.Discard(job.name()));
+  }
+  // What a job reads is held before anybody knows of the job.
+  absl::Status status;
+  size_t held = 0;
+  while (held < jobs.size()) {
+    status = readers_.Begin(jobs[held]);
+    if (!status.ok()) break;
+    ++held;
+  }
+  if (status.ok()) status = table_.Insert(jobs, record ? &*record : nullptr);
+  if (status.ok()) {
+    workers_.Dispatch();
+  } else {
+    for (size_t i = 0; i < held; ++i) readers_.End(jobs[i]);
+  }
+  return status;
 }
 
 absl::StatusOr<std::optional<v1::ExportCheckpointResponse>> JobManager::ReplayExport(
@@ -194,21 +224,19 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
     const v1::ExportCheckpointRequest& request, const std::string& directory) {
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, ReplayExport(request));
   if (replay) return *replay;
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(CurrentUser()));
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(CurrentUser(), 1));
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(request.spec().checkpoint(), "spec.checkpoint"));
   PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
   PENSTOCK_RETURN_IF_ERROR(admission_.CheckOutputFree(directory, "spec.directory"));
   v1::ExportCheckpointResponse response;
   v1::Job& job = *response.mutable_job();
-  job = NewJob(NewJobName());
+  job = NewJob("jobs/" + NewId('j'));
   *job.mutable_export_() = request.spec();
   job.mutable_export_()->set_directory(directory);
   job.mutable_plan()->set_host_peak_bytes(kExportHostBytes);
   PENSTOCK_RETURN_IF_ERROR(admission_.CheckMemory(job.plan()));
-  const auto record = MakeRecord(request, response);
-  PENSTOCK_RETURN_IF_ERROR(InsertReader(job, record ? &*record : nullptr));
-  workers_.Dispatch();
+  PENSTOCK_RETURN_IF_ERROR(Insert({job}, MakeRecord(request, response)));
   return response;
 }
 
@@ -226,14 +254,16 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest&
   std::sort(states.begin(), states.end());
   std::string filter = "jobs";
   for (const v1::JobState state : states) absl::StrAppend(&filter, " ", state);
-  absl::StrAppend(&filter, " of ", request.owner());
+  absl::StrAppend(&filter, " of ", request.owner(), " in ", request.sweep());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t before,
                             ParsePageToken(request.page_token(), filter, INT64_MAX));
   // One more than asked tells whether there is another page.
   PENSTOCK_ASSIGN_OR_RETURN(
       std::vector<StoredJob> jobs,
-      table_.store().ListJobs(before, states, request.owner(), size + 1, kMaxListBytes));
+      table_.store().ListJobs(
+          {.states = states, .owner = request.owner(), .sweep = request.sweep()}, before, size + 1,
+          kMaxListBytes));
   v1::ListJobsResponse response;
   int64_t last_row = 0;
   int64_t bytes = 0;
@@ -277,12 +307,40 @@ void JobManager::Describe(v1::GetServerInfoResponse& info) {
   info.set_running_jobs(table_.CountWithWorker());
   info.set_host_memory_bytes(workers_.options().host_memory_bytes);
   info.set_host_memory_reserved_bytes(workers_.reserved_bytes());
+  DescribeUsers(info);
   info.set_host_memory_limit_source(admission_.options().host_memory_limit_source);
   if (const auto recent = table_.store().RecentCheckpoints(kRecentCheckpoints); recent.ok()) {
     for (const v1::Checkpoint& checkpoint : *recent) {
       info.set_checkpoint_seconds(std::max(info.checkpoint_seconds(), checkpoint.write_seconds()));
     }
   }
+}
+
+void JobManager::DescribeUsers(v1::GetServerInfoResponse& info) {
+  std::map<std::string, v1::UserShare> shares;
+  for (const auto& [user, seconds] : CountDeviceUse(table_, absl::Now())) {
+    v1::UserShare& share = shares[user.owner];
+    if (user.kind == v1::DEVICE_KIND_CUDA) share.set_recent_gpu_seconds(seconds);
+    if (user.kind == v1::DEVICE_KIND_CPU) share.set_recent_cpu_seconds(seconds);
+  }
+  for (const auto& [row, active] : table_.active()) {
+    v1::UserShare& share = shares[active->stored.job.owner()];
+    if (HasWorker(active->state())) share.set_running_jobs(share.running_jobs() + 1);
+    if (active->state() == v1::JOB_STATE_QUEUED) share.set_queued_jobs(share.queued_jobs() + 1);
+  }
+  std::vector<v1::UserShare> users;
+  for (auto& [name, share] : shares) {
+    share.set_user(name);
+    users.push_back(std::move(share));
+  }
+  const auto used = [](const v1::UserShare& share) {
+    return share.recent_gpu_seconds() + share.recent_cpu_seconds();
+  };
+  std::stable_sort(users.begin(), users.end(), [&](const v1::UserShare& a, const v1::UserShare& b) {
+    return used(a) > used(b);
+  });
+  if (users.size() > kMaxUsers) users.resize(kMaxUsers);
+  for (v1::UserShare& share : users) *info.add_users() = std::move(share);
 }
 
 v1::ListDevicesResponse JobManager::ListDevices() {

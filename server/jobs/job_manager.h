@@ -60,6 +60,18 @@ class JobManager {
       const v1::CreateJobRequest& request);
   absl::StatusOr<v1::CreateJobResponse> FinishCreate(const v1::CreateJobRequest& request,
                                                      v1::PlanJobResponse planned);
+  // The parts of these that creating a sweep shares (sweep_manager.h). What can be checked of a
+  // spec before it is planned, and has to be checked again before it is stored:
+  absl::Status CheckUnplanned(const v1::JobSpec& spec);
+  // AlreadyExists / JOB_EXISTS.
+  absl::Status CheckNameFree(const std::string& name);
+  // The job of a planned spec, if it can run here. Without a name: of a call that only validates.
+  absl::StatusOr<v1::Job> MakeJob(const std::string& name, v1::PlanJobResponse planned);
+  // All of the jobs, with the reply to keep, or none; then starts what can start.
+  absl::Status Insert(const std::vector<v1::Job>& jobs, const std::optional<RequestRecord>& record);
+  // "x" and 60 random bits, for a prefix "x".
+  static std::string NewId(char prefix);
+
   // What the planner cannot know of a plan: the daemon's own limit, and the checkpoint that the job
   // would start from.
   absl::StatusOr<v1::PlanJobResponse> FinishPlan(const v1::PlanJobRequest& request,
@@ -83,15 +95,14 @@ class JobManager {
   absl::StatusOr<v1::ReleaseDeviceResponse> ReleaseDevice(const v1::ReleaseDeviceRequest& request);
 
  private:
+  void DescribeUsers(v1::GetServerInfoResponse& info);
   // NotFound / CHECKPOINT_NOT_FOUND if spec.start_checkpoint is not there, and UploadManager's
   // errors for uploads that the spec names.
   absl::Status CheckStart(const v1::JobSpec& spec);
   // What differs from the job whose checkpoint the spec starts from, as warnings.
   void AddStartWarnings(v1::Job& job);
-  absl::Status InsertReader(const v1::Job& job, const RequestRecord* request);
   // jobs/{id} that has the device, or empty.
   std::string HolderOf(const std::string& device);
-  std::string NewJobName();
   v1::Job NewJob(const std::string& name);
 
   const StateDirectory& directory_;

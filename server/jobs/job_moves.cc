@@ -61,6 +61,24 @@ JobMoves::JobMoves(const StateDirectory& directory, JobTable& table,
 
 // ---- Stopping ----
 
+namespace {
+
+// The job after it has been asked to be cancelled.
+v1::Job AskedToCancel(v1::Job job) {
+  job.set_state_reason(v1::STATE_REASON_CANCEL_REQUESTED);
+  job.clear_state_message();
+  job.clear_queue_position();
+  if (HasWorker(job.state())) {
+    job.set_state(v1::JOB_STATE_CANCELLING);
+  } else {
+    job.set_state(v1::JOB_STATE_CANCELLED);
+    *job.mutable_end_time() = TimeUtil::GetCurrentTime();
+  }
+  return job;
+}
+
+}  // namespace
+
 absl::StatusOr<v1::CancelJobResponse> JobMoves::Cancel(const v1::CancelJobRequest& request) {
   PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CancelJobResponse>(table_.store(), request));
   if (replay) return *replay;
@@ -71,15 +89,7 @@ absl::StatusOr<v1::CancelJobResponse> JobMoves::Cancel(const v1::CancelJobReques
   after = table_.Live(std::move(stored));
   const v1::JobState from = after.state();
   if (IsFinal(from)) return StateConflict(after, ", which has ended: there is nothing to cancel");
-  after.set_state_reason(v1::STATE_REASON_CANCEL_REQUESTED);
-  after.clear_state_message();
-  after.clear_queue_position();
-  if (HasWorker(from)) {
-    after.set_state(v1::JOB_STATE_CANCELLING);
-  } else {
-    after.set_state(v1::JOB_STATE_CANCELLED);
-    *after.mutable_end_time() = TimeUtil::GetCurrentTime();
-  }
+  after = AskedToCancel(std::move(after));
   const auto record = MakeRecord(request, response);
   if (from == v1::JOB_STATE_CANCELLING) {
     if (record) PENSTOCK_RETURN_IF_ERROR(table_.store().InsertRequest(*record));
@@ -87,6 +97,34 @@ absl::StatusOr<v1::CancelJobResponse> JobMoves::Cancel(const v1::CancelJobReques
   }
   PENSTOCK_RETURN_IF_ERROR(
       table_.Move(*table_.Find(request.name()), after, deaths, record ? &*record : nullptr));
+  workers_.Dispatch();
+  return response;
+}
+
+absl::StatusOr<v1::CancelSweepResponse> JobMoves::CancelSweep(
+    const v1::CancelSweepRequest& request) {
+  PENSTOCK_ASSIGN_OR_RETURN(auto replay, Replay<v1::CancelSweepResponse>(table_.store(), request));
+  if (replay) return *replay;
+  if (!table_.store().owners().Find(request.name())) {
+    return Error(absl::StatusCode::kNotFound, reason::kJobNotFound,
+                 absl::StrCat("no job is of ", request.name(), "; ListJobs shows what there is"),
+                 {{"sweep", request.name()}});
+  }
+  v1::CancelSweepResponse response;
+  for (const auto& [row, job] : table_.active()) {
+    if (job->stored.job.sweep_point().sweep() == request.name()) response.add_jobs(job->name());
+  }
+  // A daemon that dies in between has no reply stored, so that the call, repeated, does the rest.
+  for (const std::string& name : response.jobs()) {
+    ActiveJob& job = *table_.Find(name);
+    if (job.state() == v1::JOB_STATE_CANCELLING) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(v1::Job now, table_.Get(name));
+    PENSTOCK_RETURN_IF_ERROR(
+        table_.Move(job, AskedToCancel(std::move(now)), job.stored.worker_deaths));
+  }
+  if (const auto record = MakeRecord(request, response)) {
+    PENSTOCK_RETURN_IF_ERROR(table_.store().InsertRequest(*record));
+  }
   workers_.Dispatch();
   return response;
 }
@@ -158,7 +196,7 @@ absl::StatusOr<v1::ResumeJobResponse> JobMoves::Resume(const v1::ResumeJobReques
                          "; only a training job that is PAUSED, has FAILED or was CANCELLED can "
                          "be resumed");
   }
-  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(stored.job.owner()));
+  PENSTOCK_RETURN_IF_ERROR(admission_.CheckRoom(stored.job.owner(), 1));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t step, ResumableStep(request));
   v1::ResumeJobResponse response;
   v1::Job& after = *response.mutable_job();

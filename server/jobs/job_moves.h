@@ -1,4 +1,4 @@
-// Moves of a job that clients ask for: cancel, pause, resume, delete. Replies to repeated request
+// Moves of jobs that clients ask for: cancel, pause, resume, delete. Replies to repeated request
 // ids as in JobManager. Belongs to the control thread.
 #pragma once
 
@@ -22,6 +22,7 @@ class JobMoves {
            const JobAdmission& admission, CheckpointManager& checkpoints, WorkerManager& workers);
 
   absl::StatusOr<v1::CancelJobResponse> Cancel(const v1::CancelJobRequest& request);
+  absl::StatusOr<v1::CancelSweepResponse> CancelSweep(const v1::CancelSweepRequest& request);
   absl::StatusOr<v1::PauseJobResponse> Pause(const v1::PauseJobRequest& request);
   absl::StatusOr<v1::ResumeJobResponse> Resume(const v1::ResumeJobRequest& request);
   // The job's files then lie in the trash; emptying it is the caller's.

@@ -12,7 +12,14 @@ namespace penstock::server {
 absl::Status JobTable::Load() {
   PENSTOCK_ASSIGN_OR_RETURN(std::vector<StoredJob> jobs, store_.UnfinishedJobs());
   for (StoredJob& stored : jobs) Add(std::move(stored));
+  PENSTOCK_ASSIGN_OR_RETURN(const std::vector<EndedDeviceUse> uses, store_.DeviceUses());
+  for (const EndedDeviceUse& use : uses) Count(use);
   return absl::OkStatus();
+}
+
+void JobTable::Count(const EndedDeviceUse& use) {
+  device_use_.Add({.owner = use.owner, .kind = use.kind}, absl::FromUnixMillis(use.end_unix_ms),
+                  static_cast<double>(use.ms) / 1000);
 }
 
 void JobTable::Add(StoredJob stored) {
@@ -71,11 +78,13 @@ v1::Job JobTable::Live(StoredJob stored) const {
   return job;
 }
 
-absl::Status JobTable::Insert(const v1::Job& job, const RequestRecord* request) {
-  PENSTOCK_RETURN_IF_ERROR(store_.InsertJob(job, request));
-  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(job.name()));
-  Add(std::move(stored));
-  hub_.Publish(job.name(), Topic::kEvents);
+absl::Status JobTable::Insert(const std::vector<v1::Job>& jobs, const RequestRecord* request) {
+  PENSTOCK_RETURN_IF_ERROR(store_.InsertJobs(jobs, request));
+  for (const v1::Job& job : jobs) {
+    PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(job.name()));
+    Add(std::move(stored));
+    hub_.Publish(job.name(), Topic::kEvents);
+  }
   return absl::OkStatus();
 }
 
@@ -91,6 +100,7 @@ absl::Status JobTable::Reopen(v1::JobState from, const v1::Job& after,
 absl::Status JobTable::Move(ActiveJob& job, v1::Job after, int32_t worker_deaths,
                             const RequestRecord* request) {
   PENSTOCK_RETURN_IF_ERROR(store_.MoveJob(job.state(), after, worker_deaths, request));
+  if (const auto use = DeviceUseThatEnds(job.stored.job, after)) Count(*use);
   const std::string name = job.name();
   if (IsFinal(after.state())) {
     by_name_.erase(name);

@@ -12,10 +12,12 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "server/jobs/decisions.h"
+#include "server/jobs/device_use.h"
 #include "server/jobs/event_hub.h"
 #include "server/jobs/process.h"
 #include "server/jobs/schedule.h"
@@ -63,7 +65,9 @@ struct ActiveJob {
 // Belongs to the control thread.
 class JobTable {
  public:
-  JobTable(JobStore& store, EventHub& hub) : store_(store), hub_(hub) {}
+  // `half_life_seconds` of device_use.h.
+  JobTable(JobStore& store, EventHub& hub, int64_t half_life_seconds)
+      : store_(store), hub_(hub), device_use_(half_life_seconds) {}
 
   // Hears of every job that has ended, after the fact.
   void SetEndListener(std::function<void(const v1::Job&)> listener) {
@@ -85,7 +89,8 @@ class JobTable {
   // Adds what only memory knows to a job read from the store.
   v1::Job Live(StoredJob stored) const;
 
-  absl::Status Insert(const v1::Job& job, const RequestRecord* request);
+  // All of them or none.
+  absl::Status Insert(const std::vector<v1::Job>& jobs, const RequestRecord* request);
   // `job` is gone after a move to a final state.
   absl::Status Move(ActiveJob& job, v1::Job after, int32_t worker_deaths,
                     const RequestRecord* request = nullptr);
@@ -93,14 +98,18 @@ class JobTable {
   // An ended job is unfinished again.
   absl::Status Reopen(v1::JobState from, const v1::Job& after, const RequestRecord* request);
 
+  // Of attempts that have ended.
+  const DeviceUse& device_use() const { return device_use_; }
   JobStore& store() { return store_; }
   EventHub& hub() { return hub_; }
 
  private:
   void Add(StoredJob stored);
+  void Count(const EndedDeviceUse& use);
 
   JobStore& store_;
   EventHub& hub_;
+  DeviceUse device_use_;
   std::function<void(const v1::Job&)> end_listener_;
   std::map<int64_t, std::unique_ptr<ActiveJob>> active_;
   std::map<std::string, ActiveJob*> by_name_;

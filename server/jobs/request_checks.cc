@@ -36,6 +36,8 @@ bool IsJobId(const std::string& id) {
          std::all_of(id.begin(), id.end(), allowed);
 }
 
+bool IsSweepId(const std::string& id) { return IsJobId(id) && id.size() <= 59; }
+
 bool IsLabelKey(const std::string& key) {
   const auto allowed = [](char c) {
     return absl::ascii_islower(static_cast<unsigned char>(c)) ||
@@ -54,6 +56,16 @@ bool HasControl(const std::string& text) {
 absl::Status CheckJobId(const std::string& id, const std::string& field) {
   if (IsJobId(id)) return absl::OkStatus();
   return Invalid(field, id, "4 to 63 characters of a-z, 0-9 and -, the first a letter");
+}
+
+absl::Status CheckSweepId(const std::string& id, const std::string& field) {
+  if (IsSweepId(id)) return absl::OkStatus();
+  return Invalid(field, id, "4 to 59 characters of a-z, 0-9 and -, the first a letter");
+}
+
+absl::Status CheckSweepName(const std::string& name, const std::string& field) {
+  if (absl::StartsWith(name, "sweeps/") && IsSweepId(name.substr(7))) return absl::OkStatus();
+  return Invalid(field, name, "sweeps/{id}");
 }
 
 absl::Status CheckJobName(const std::string& name, const std::string& field) {

@@ -14,6 +14,10 @@ namespace penstock::server {
 
 // 4-63 characters [a-z0-9-], the first a letter.
 absl::Status CheckJobId(const std::string& id, const std::string& field);
+// The same, 4-59 characters: its jobs have four more.
+absl::Status CheckSweepId(const std::string& id, const std::string& field);
+// sweeps/{id}
+absl::Status CheckSweepName(const std::string& name, const std::string& field);
 // jobs/{id}
 absl::Status CheckJobName(const std::string& name, const std::string& field);
 

@@ -1,12 +1,14 @@
 // Who starts, who waits for what, and who has to make room: a pure function over a snapshot.
 //
-// Order of the queue: by rank, then by age. A job's rank is its priority, and one class more for
-// every aging period that it has waited, so that jobs of a low priority are not passed for ever. A
-// job keeps the rank it started with while it runs; one of a higher priority may make it yield, but
-// no job more often than its max_preemptions, and after each time it waits out a pause.
+// Order of the queue: by rank, then by fair share (queue_order.h). A job's rank is its priority,
+// and one class more for every aging period that it has waited, so that jobs of a low priority are
+// not passed for ever. A job keeps the rank it started with while it runs; one of a higher priority
+// may make it yield, but no job more often than its max_preemptions, and after each time it waits
+// out a pause. Later jobs start before one that waits if it starts no later for that (back_fill.h).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,7 @@ enum class Lane : uint8_t { kDevice, kExport };
 enum class Admission : uint8_t {
   kOpen,
   kHeld,      // by an admin: jobs may wait and none starts
+  kMeasures,  // a device, alone
   kDraining,  // the daemon is about to end
 };
 
@@ -55,6 +58,9 @@ struct QueuedJob {
   v1::Priority priority = v1::PRIORITY_NORMAL;
   int64_t waited_seconds = 0;    // in the queue
   int64_t back_off_seconds = 0;  // from now on; may be negative
+  // What the owner has used of late of this kind of device, running jobs included.
+  double owner_used_seconds = 0;
+  std::optional<int64_t> seconds = {};  // that it runs at most; nobody knows
   std::vector<ParentJob> parents = {};
   v1::AfterRule after_rule = v1::AFTER_RULE_SUCCEEDED;
 };
@@ -72,6 +78,7 @@ struct RunningJob {
   int64_t host_bytes = 0;
   int rank = v1::PRIORITY_NORMAL;
   Hold hold = Hold::kYields;
+  std::optional<int64_t> seconds_left = {};  // nobody knows
 };
 struct ScheduleSnapshot {
   Admission admission = Admission::kOpen;
@@ -79,7 +86,8 @@ struct ScheduleSnapshot {
   Quotas quotas = {};
   std::vector<ScheduleDevice> devices;
   int64_t host_memory_bytes = 0;
-  int64_t aging_seconds = 0;  // 0: ranks do not rise
+  int64_t aging_seconds = 0;                 // 0: ranks do not rise
+  int64_t fair_share_half_life_seconds = 0;  // 0: what users have used does not matter
   std::vector<RunningJob> running;
   std::vector<QueuedJob> queued;  // oldest first
 };
@@ -105,14 +113,14 @@ struct ScheduleDecision {
   std::vector<Wait> dropouts;  // queued jobs to be cancelled: what they wait for will never come
 };
 
-// Each job gets the smallest free device that is large enough. A job that waits for memory holds
-// back all that come after it, or small jobs could keep a large one waiting for ever; one that
-// waits for its owner's quota holds back nobody. Jobs are made to yield only if that makes room
-// enough, those of the lowest rank first and of these the newest; what they leave behind goes to
-// nobody else.
+// Each job gets the smallest free device that is large enough. A job that waits for a device or for
+// memory keeps those after it from starting if that would delay it; one that waits for its owner's
+// quota holds back nobody. Jobs are made to yield only if that makes room enough, those of the
+// lowest rank first and of these the newest; what they leave behind goes to nobody else.
 ScheduleDecision Schedule(const ScheduleSnapshot& snapshot);
 
-// A job's place among others, after it has waited so long: see the head of this file.
+// A job's place among others, after it has waited so long: see the head of this file. One above
+// PRIORITY_HIGH is as far as it goes.
 int Rank(v1::Priority priority, int64_t waited_seconds, int64_t aging_seconds);
 
 // How long a job that has just yielded for the nth time waits before it may start again: half a

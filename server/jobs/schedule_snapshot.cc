@@ -4,6 +4,7 @@
 
 #include "engine/engine.h"
 #include "google/protobuf/util/time_util.h"
+#include "server/jobs/run_time.h"
 #include "server/store/job_state.h"
 
 namespace penstock::server {
@@ -32,6 +33,11 @@ std::vector<ParentJob> ParentsOf(const v1::Job& job, JobTable& table) {
   return parents;
 }
 
+v1::DeviceKind KindOf(const v1::Job& job) {
+  return job.train().device().kind() == v1::DEVICE_CHOICE_CUDA ? v1::DEVICE_KIND_CUDA
+                                                               : v1::DEVICE_KIND_CPU;
+}
+
 QueuedJob Describe(const ActiveJob& active, JobTable& table, absl::Time now) {
   const v1::Job& job = active.stored.job;
   const v1::QueueSpec& queue = job.train().queue();
@@ -46,6 +52,7 @@ QueuedJob Describe(const ActiveJob& active, JobTable& table, absl::Time now) {
     queued.back_off_seconds =
         absl::ToInt64Seconds(absl::Ceil(ToTime(job.not_before()) - now, absl::Seconds(1)));
   }
+  queued.seconds = LongestRunSeconds(job);
   queued.parents = ParentsOf(job, table);
   queued.after_rule = queue.after_rule();
   return queued;
@@ -59,7 +66,7 @@ Hold HoldOf(const ActiveJob& active) {
   return may_yield ? Hold::kYields : Hold::kKeeps;
 }
 
-RunningJob DescribeRunning(const ActiveJob& active, int64_t aging_seconds) {
+RunningJob DescribeRunning(const ActiveJob& active, int64_t aging_seconds, absl::Time now) {
   const v1::Job& job = active.stored.job;
   const int64_t waited =
       absl::ToInt64Seconds(ToTime(job.attempt_start_time()) - ToTime(job.queue_time()));
@@ -69,7 +76,8 @@ RunningJob DescribeRunning(const ActiveJob& active, int64_t aging_seconds) {
           .device = active.worker ? active.worker->device : "",
           .host_bytes = active.host_bytes(),
           .rank = Rank(PriorityOf(job), waited, aging_seconds),
-          .hold = HoldOf(active)};
+          .hold = HoldOf(active),
+          .seconds_left = SecondsLeft(job, now)};
 }
 
 }  // namespace
@@ -87,6 +95,18 @@ std::vector<ScheduleDevice> ScheduleDevices(const DeviceRegistry& devices) {
   return found;
 }
 
+std::map<DeviceUser, double> CountDeviceUse(JobTable& table, absl::Time now) {
+  const DeviceUse& use = table.device_use();
+  std::map<DeviceUser, double> counted = use.Counted(now);
+  for (const auto& [row, active] : table.active()) {
+    const v1::Job& job = active->stored.job;
+    if (!HasWorker(job.state()) || !job.has_train()) continue;
+    counted[{.owner = job.owner(), .kind = KindOf(job)}] += CountedSeconds(
+        absl::ToDoubleSeconds(now - ToTime(job.attempt_start_time())), use.half_life_seconds());
+  }
+  return counted;
+}
+
 ScheduleSnapshot TakeScheduleSnapshot(JobTable& table, const DeviceRegistry& devices,
                                       const SnapshotArgs& args) {
   ScheduleSnapshot snapshot{.admission = args.admission,
@@ -95,14 +115,20 @@ ScheduleSnapshot TakeScheduleSnapshot(JobTable& table, const DeviceRegistry& dev
                             .devices = ScheduleDevices(devices),
                             .host_memory_bytes = args.host_memory_bytes,
                             .aging_seconds = args.aging_seconds,
+                            .fair_share_half_life_seconds = table.device_use().half_life_seconds(),
                             .running = {},
                             .queued = {}};
   for (const auto& [row, job] : table.active()) {
     if (job->state() == v1::JOB_STATE_QUEUED) {
       snapshot.queued.push_back(Describe(*job, table, args.now));
     } else if (HasWorker(job->state())) {
-      snapshot.running.push_back(DescribeRunning(*job, args.aging_seconds));
+      snapshot.running.push_back(DescribeRunning(*job, args.aging_seconds, args.now));
     }
+  }
+  const std::map<DeviceUser, double> used = CountDeviceUse(table, args.now);
+  for (QueuedJob& job : snapshot.queued) {
+    const auto found = used.find({.owner = job.owner, .kind = job.device.kind});
+    if (found != used.end()) job.owner_used_seconds = found->second;
   }
   return snapshot;
 }

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "server/devices/device_registry.h"
+#include "server/jobs/device_use.h"
 #include "server/jobs/job_table.h"
 #include "server/jobs/schedule.h"
 
@@ -14,6 +16,9 @@ namespace penstock::server {
 
 // The devices that jobs can have.
 std::vector<ScheduleDevice> ScheduleDevices(const DeviceRegistry& devices);
+
+// Device time that counts now, attempts that run included.
+std::map<DeviceUser, double> CountDeviceUse(JobTable& table, absl::Time now);
 
 struct SnapshotArgs {
   Admission admission = Admission::kOpen;

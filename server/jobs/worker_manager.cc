@@ -104,10 +104,10 @@ void WorkerManager::Release() {
 }
 
 void WorkerManager::Dispatch() {
-  if (held_back_) return;
+  const bool measures = held_back_ && admission_ == Admission::kOpen;
   ScheduleDecision decision =
       Schedule(TakeScheduleSnapshot(table_, devices_,
-                                    {.admission = admission_,
+                                    {.admission = measures ? Admission::kMeasures : admission_,
                                      .hold_message = hold_message_,
                                      .quotas = options_.quotas,
                                      .host_memory_bytes = options_.host_memory_bytes,

@@ -59,6 +59,16 @@ class GuardedJobService final : public v1::JobService::CallbackService {
                                       v1::ResumeJobResponse* response) override {
     return guard_.Unary("ResumeJob", &Inner::ResumeJob, context, request, response);
   }
+  grpc::ServerUnaryReactor* CreateSweep(grpc::CallbackServerContext* context,
+                                        const v1::CreateSweepRequest* request,
+                                        v1::CreateSweepResponse* response) override {
+    return guard_.Unary("CreateSweep", &Inner::CreateSweep, context, request, response);
+  }
+  grpc::ServerUnaryReactor* CancelSweep(grpc::CallbackServerContext* context,
+                                        const v1::CancelSweepRequest* request,
+                                        v1::CancelSweepResponse* response) override {
+    return guard_.Unary("CancelSweep", &Inner::CancelSweep, context, request, response);
+  }
   grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context,
                                       const v1::DeleteJobRequest* request,
                                       v1::DeleteJobResponse* response) override {

@@ -9,6 +9,7 @@
 #include "engine/base/status.h"
 #include "server/jobs/metric_store.h"
 #include "server/jobs/request_checks.h"
+#include "server/rpc/create_sweep_call.h"
 #include "server/rpc/data_build_reactor.h"
 #include "server/rpc/trace_reactor.h"
 #include "server/rpc/unary_call.h"
@@ -185,7 +186,9 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
                                                    const v1::ListJobsRequest* request,
                                                    v1::ListJobsResponse* response) {
-  return Answer<v1::ListJobsResponse>(context, response, absl::OkStatus(), services_.control,
+  const absl::Status form =
+      request->sweep().empty() ? absl::OkStatus() : CheckSweepName(request->sweep(), "sweep");
+  return Answer<v1::ListJobsResponse>(context, response, form, services_.control,
                                       [this, request] { return services_.manager.List(*request); });
 }
 
@@ -211,6 +214,24 @@ grpc::ServerUnaryReactor* JobServiceImpl::ResumeJob(grpc::CallbackServerContext*
   return Answer<v1::ResumeJobResponse>(
       context, response, CheckNamed(request->name(), request->request_id()), services_.control,
       [this, request] { return services_.moves.Resume(*request); });
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::CreateSweep(grpc::CallbackServerContext* context,
+                                                      const v1::CreateSweepRequest* request,
+                                                      v1::CreateSweepResponse* response) {
+  const UnaryCall<v1::CreateSweepResponse> call(context, response);
+  BeginCreateSweep(services_, call, request);
+  return call.reactor();
+}
+
+grpc::ServerUnaryReactor* JobServiceImpl::CancelSweep(grpc::CallbackServerContext* context,
+                                                      const v1::CancelSweepRequest* request,
+                                                      v1::CancelSweepResponse* response) {
+  absl::Status form = CheckRequestId(request->request_id());
+  if (form.ok()) form = CheckSweepName(request->name(), "name");
+  return Answer<v1::CancelSweepResponse>(
+      context, response, form, services_.control,
+      [this, request] { return services_.moves.CancelSweep(*request); });
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::DeleteJob(grpc::CallbackServerContext* context,

@@ -36,6 +36,12 @@ class JobServiceImpl : public v1::JobService::CallbackService {
   grpc::ServerUnaryReactor* ResumeJob(grpc::CallbackServerContext* context,
                                       const v1::ResumeJobRequest* request,
                                       v1::ResumeJobResponse* response) override;
+  grpc::ServerUnaryReactor* CreateSweep(grpc::CallbackServerContext* context,
+                                        const v1::CreateSweepRequest* request,
+                                        v1::CreateSweepResponse* response) override;
+  grpc::ServerUnaryReactor* CancelSweep(grpc::CallbackServerContext* context,
+                                        const v1::CancelSweepRequest* request,
+                                        v1::CancelSweepResponse* response) override;
   grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context,
                                       const v1::DeleteJobRequest* request,
                                       v1::DeleteJobResponse* response) override;

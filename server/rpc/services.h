@@ -13,6 +13,7 @@
 #include "server/jobs/file_sources.h"
 #include "server/jobs/job_manager.h"
 #include "server/jobs/job_moves.h"
+#include "server/jobs/sweep_manager.h"
 #include "server/jobs/task_queue.h"
 #include "server/jobs/trace_requests.h"
 #include "server/jobs/upload_manager.h"
@@ -32,6 +33,7 @@ struct ServiceContext {
   TaskQueue& inspection;  // reading the data of a spec
   TaskQueue& transfers;   // files that clients send and fetch: upload_files belongs to it
   JobManager& manager;
+  SweepManager& sweeps;
   AdminManager& admin;
   JobMoves& moves;
   CheckpointManager& checkpoints;

@@ -9,10 +9,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engine/base/status.h"
+#include "google/protobuf/util/time_util.h"
 #include "server/store/job_state.h"
 #include "server/store/schema.h"
 
 namespace penstock::server {
+using google::protobuf::util::TimeUtil;
 namespace {
 
 // WAL needs memory-mapped locks that network file systems do not give.
@@ -87,6 +89,20 @@ absl::Status WriteRequest(Database& database, const RequestRecord& request) {
       .Run();
 }
 
+std::optional<EndedDeviceUse> DeviceUseThatEnds(const v1::Job& before, const v1::Job& after) {
+  if (!after.has_train() || !HasWorker(before.state()) || HasWorker(after.state())) {
+    return std::nullopt;
+  }
+  const auto ms = static_cast<int64_t>((after.run_seconds() - before.run_seconds()) * 1000);
+  if (ms <= 0) return std::nullopt;
+  const bool cuda = after.train().device().kind() == v1::DEVICE_CHOICE_CUDA;
+  return EndedDeviceUse{
+      .owner = after.owner(),
+      .kind = cuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU,
+      .end_unix_ms = TimeUtil::TimestampToMilliseconds(after.attempt_start_time()) + ms,
+      .ms = ms};
+}
+
 absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path) {
   PENSTOCK_RETURN_IF_ERROR(RefuseNetworkFileSystem(path));
   absl::StatusOr<std::unique_ptr<Database>> opened = Database::Open(path);
@@ -112,11 +128,12 @@ JobStore::JobStore(std::unique_ptr<Database> database)
 }
 
 absl::Status JobStore::LoadOwners() {
-  Statement list(*database_, "SELECT name, owner FROM job");
+  Statement list(*database_, "SELECT name, owner, sweep FROM job");
   while (true) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
     if (!more) return absl::OkStatus();
     owners_.Set(list.Bytes(0), list.Bytes(1));
+    if (const std::string sweep = list.Bytes(2); !sweep.empty()) owners_.Set(sweep, list.Bytes(1));
   }
 }
 
@@ -154,29 +171,41 @@ absl::Status JobStore::InsertRequest(const RequestRecord& request) {
 
 // ---- Jobs ----
 
-absl::Status JobStore::InsertJob(const v1::Job& job, const RequestRecord* request) {
+absl::Status JobStore::InsertJobs(const std::vector<v1::Job>& jobs, const RequestRecord* request) {
   PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
+  for (const v1::Job& job : jobs) PENSTOCK_RETURN_IF_ERROR(InsertRow(job));
+  if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
+  const auto resource = [](const v1::Job& job) {
+    return job.has_sweep_point() ? job.sweep_point().sweep() : job.name();
+  };
+  if (!jobs.empty()) NameResource(resource(jobs.front()));
+  PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
+  for (const v1::Job& job : jobs) {
+    owners_.Set(job.name(), job.owner());
+    owners_.Set(resource(job), job.owner());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status JobStore::InsertRow(const v1::Job& job) {
   if (RowOf(job.name()).ok()) {
     return Error(absl::StatusCode::kAlreadyExists, reason::kJobExists,
                  absl::StrCat(job.name(), " exists; choose another job_id or leave it empty"),
                  {{"job", job.name()}, {"field", "job_id"}});
   }
   PENSTOCK_RETURN_IF_ERROR(
-      Statement(*database_, "INSERT INTO job (name, state, owner, message) VALUES (?, ?, ?, ?)")
+      Statement(*database_,
+                "INSERT INTO job (name, state, owner, sweep, message) VALUES (?, ?, ?, ?, ?)")
           .Bind(job.name())
           .Bind(static_cast<int64_t>(job.state()))
           .Bind(job.owner())
+          .Bind(job.sweep_point().sweep())
           .BindBlob(job.SerializeAsString())
           .Run());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(job.name()));
   v1::WatchJobsResponse event;
   *event.mutable_state_changed()->mutable_job() = job;
-  PENSTOCK_RETURN_IF_ERROR(InsertEvent(row, std::move(event)));
-  if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
-  NameResource(job.name());
-  PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
-  owners_.Set(job.name(), job.owner());
-  return absl::OkStatus();
+  return InsertEvent(row, std::move(event));
 }
 
 absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t worker_deaths,
@@ -205,6 +234,16 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
             .Bind(static_cast<int64_t>(after.attempt()))
             .Run());
   }
+  if (const auto use = DeviceUseThatEnds(before.job, after)) {
+    PENSTOCK_RETURN_IF_ERROR(
+        Statement(*database_,
+                  "INSERT INTO device_use (end_unix_ms, owner, kind, ms) VALUES (?, ?, ?, ?)")
+            .Bind(use->end_unix_ms)
+            .Bind(use->owner)
+            .Bind(static_cast<int64_t>(use->kind))
+            .Bind(use->ms)
+            .Run());
+  }
   v1::WatchJobsResponse event;
   *event.mutable_state_changed()->mutable_job() = after;
   PENSTOCK_RETURN_IF_ERROR(InsertEvent(before.row, std::move(event)));
@@ -223,9 +262,13 @@ absl::Status JobStore::DeleteJob(const std::string& name, const RequestRecord* r
   }
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_, "DELETE FROM job WHERE row = ?").Bind(stored.row).Run());
+  const std::string& sweep = stored.job.sweep_point().sweep();
+  Statement others(*database_, "SELECT 1 FROM job WHERE sweep = ?");
+  PENSTOCK_ASSIGN_OR_RETURN(const bool sweep_stays, others.Bind(sweep).Step());
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
   PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
   owners_.Remove(name);
+  if (!sweep_stays) owners_.Remove(sweep);
   return absl::OkStatus();
 }
 
@@ -243,24 +286,25 @@ absl::StatusOr<StoredJob> JobStore::GetJob(const std::string& name) {
   return ReadJob(find);
 }
 
-absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(int64_t before_row,
-                                                          const std::vector<v1::JobState>& states,
-                                                          const std::string& owner, int64_t limit,
+absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(const JobFilter& filter,
+                                                          int64_t before_row, int64_t limit,
                                                           int64_t max_bytes) {
   std::string sql = absl::StrCat(kSelectJob, "WHERE row < ?");
-  if (!states.empty()) {
+  if (!filter.states.empty()) {
     // Numbers of a closed enum: safe to print into the text.
     absl::StrAppend(&sql, " AND state IN (",
-                    absl::StrJoin(states, ",",
+                    absl::StrJoin(filter.states, ",",
                                   [](std::string* out, v1::JobState state) {
                                     absl::StrAppend(out, static_cast<int>(state));
                                   }),
                     ")");
   }
-  if (!owner.empty()) absl::StrAppend(&sql, " AND owner = ?");
+  if (!filter.owner.empty()) absl::StrAppend(&sql, " AND owner = ?");
+  if (!filter.sweep.empty()) absl::StrAppend(&sql, " AND sweep = ?");
   Statement list(*database_, absl::StrCat(sql, " ORDER BY row DESC LIMIT ?"));
   list.Bind(before_row);
-  if (!owner.empty()) list.Bind(owner);
+  if (!filter.owner.empty()) list.Bind(filter.owner);
+  if (!filter.sweep.empty()) list.Bind(filter.sweep);
   list.Bind(limit);
   std::vector<StoredJob> jobs;
   int64_t bytes = 0;
@@ -295,6 +339,28 @@ absl::StatusOr<std::vector<StoredJob>> JobStore::UnfinishedJobs() {
     PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, ReadJob(list));
     jobs.push_back(std::move(stored));
   }
+}
+
+// ---- Device time ----
+
+absl::StatusOr<std::vector<EndedDeviceUse>> JobStore::DeviceUses() {
+  Statement list(*database_,
+                 "SELECT end_unix_ms, owner, kind, ms FROM device_use ORDER BY end_unix_ms");
+  std::vector<EndedDeviceUse> uses;
+  while (true) {
+    PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
+    if (!more) return uses;
+    uses.push_back({.owner = list.Bytes(1),
+                    .kind = static_cast<v1::DeviceKind>(list.Int64(2)),
+                    .end_unix_ms = list.Int64(0),
+                    .ms = list.Int64(3)});
+  }
+}
+
+absl::Status JobStore::PruneDeviceUses(int64_t before_unix_ms) {
+  return Statement(*database_, "DELETE FROM device_use WHERE end_unix_ms < ?")
+      .Bind(before_unix_ms)
+      .Run();
 }
 
 // ---- Attempts and what workers report ----

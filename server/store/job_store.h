@@ -52,10 +52,27 @@ struct StoredEvent {
   v1::WatchJobsResponse message{};
 };
 
+// What is empty lets all jobs through.
+struct JobFilter {
+  std::vector<v1::JobState> states{};
+  std::string owner{};
+  std::string sweep{};
+};
+
 struct StoredAttempt {
   uint64_t acknowledged = 0;  // highest event number stored here
   std::optional<internal::AttemptOutcome> outcome{};
 };
+
+// The device time of an attempt of a training job.
+struct EndedDeviceUse {
+  std::string owner{};
+  v1::DeviceKind kind = v1::DEVICE_KIND_CPU;
+  int64_t end_unix_ms = 0;
+  int64_t ms = 0;
+};
+// What ends with this move of a job, by the run_seconds that it adds.
+std::optional<EndedDeviceUse> DeviceUseThatEnds(const v1::Job& before, const v1::Job& after);
 
 class JobStore {
  public:
@@ -74,11 +91,11 @@ class JobStore {
   absl::Status PruneRequests(int64_t before_unix_seconds, int64_t keep);
 
   // ---- Jobs ----
-  // AlreadyExists / JOB_EXISTS if the name is taken.
-  absl::Status InsertJob(const v1::Job& job, const RequestRecord* request);
+  // All of them or none. AlreadyExists / JOB_EXISTS if a name is taken.
+  absl::Status InsertJobs(const std::vector<v1::Job>& jobs, const RequestRecord* request);
   // Writes `after` if the job is in state `from` and CanMove(from, after.state()), else
   // FailedPrecondition / JOB_STATE_CONFLICT. Moving to STARTING also creates the row of attempt
-  // after.attempt().
+  // after.attempt(), and what DeviceUseThatEnds() says is kept.
   absl::Status MoveJob(v1::JobState from, const v1::Job& after, int32_t worker_deaths,
                        const RequestRecord* request = nullptr);
   // Keeps a reply of a call that changed nothing (cancelling a job that is being cancelled).
@@ -87,14 +104,18 @@ class JobStore {
   // NotFound / JOB_NOT_FOUND.
   absl::StatusOr<StoredJob> GetJob(const std::string& name);
   // Newest first, rows below `before_row`, at most `limit` jobs and about `max_bytes`, at least
-  // one. Empty `states`, `owner`: all.
-  absl::StatusOr<std::vector<StoredJob>> ListJobs(int64_t before_row,
-                                                  const std::vector<v1::JobState>& states,
-                                                  const std::string& owner, int64_t limit,
-                                                  int64_t max_bytes);
+  // one.
+  absl::StatusOr<std::vector<StoredJob>> ListJobs(const JobFilter& filter, int64_t before_row,
+                                                  int64_t limit, int64_t max_bytes);
   absl::StatusOr<std::vector<std::string>> JobNames();
   // Jobs that have not ended, oldest first.
   absl::StatusOr<std::vector<StoredJob>> UnfinishedJobs();
+
+  // ---- Device time ----
+  // Oldest first.
+  absl::StatusOr<std::vector<EndedDeviceUse>> DeviceUses();
+  // Forgets what ended before.
+  absl::Status PruneDeviceUses(int64_t before_unix_ms);
 
   // ---- Attempts and what workers report ----
   absl::StatusOr<StoredAttempt> GetAttempt(const std::string& name, int32_t attempt);
@@ -134,7 +155,7 @@ class JobStore {
 
   // Tokens and the audit log.
   AccessStore& access() { return *access_; }
-  // Of the jobs that are there, and of what else has one; in step with the store.
+  // Of the jobs and sweeps that are there, and of what else has one; in step with the store.
   OwnerIndex& owners() { return owners_; }
   // The one connection, for the tables of upload_store.h.
   Database& database() { return *database_; }
@@ -144,6 +165,7 @@ class JobStore {
   absl::Status LoadOwners();
   absl::Status Migrate();
   absl::StatusOr<int64_t> RowOf(const std::string& name);
+  absl::Status InsertRow(const v1::Job& job);
   absl::Status InsertEvent(int64_t row, v1::WatchJobsResponse message);
   absl::Status RaiseAcknowledged(int64_t row, int32_t attempt, uint64_t number);
 

@@ -81,6 +81,19 @@ CREATE TABLE upload (
   files BLOB NOT NULL
 ) STRICT;
 )sql",
+    // job.sweep is a copy of its field. device_use has the device time of every attempt that has
+    // ended; it stays when the job is deleted.
+    R"sql(
+ALTER TABLE job ADD COLUMN sweep TEXT NOT NULL DEFAULT '';
+CREATE INDEX job_by_sweep ON job (sweep, row);
+CREATE TABLE device_use (
+  end_unix_ms INTEGER NOT NULL,
+  owner TEXT NOT NULL,
+  kind INTEGER NOT NULL,
+  ms INTEGER NOT NULL
+) STRICT;
+CREATE INDEX device_use_by_end ON device_use (end_unix_ms);
+)sql",
 };
 
 absl::StatusOr<int64_t> Version(Database& database) {

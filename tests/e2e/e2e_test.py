@@ -307,6 +307,18 @@ class LostReplyTest(DaemonTest):
         self.call_twice(lambda c: c.jobs.CancelJob(cancel, timeout=30))
         self.assertEqual(self.client.wait(long_job.name).state, job_pb2.JOB_STATE_CANCELLED)
 
+        sweep = job_pb2.CreateSweepRequest(request_id="sweep-1", spec=job_spec_pb2.SweepSpec(
+            job=example_spec(max_steps=100000),
+            axes=[job_spec_pb2.SweepAxis(field="seed", values=["1", "2"])]))
+        made = self.call_twice(lambda c: c.jobs.CreateSweep(sweep, timeout=30))
+        names = [one.name for one in made.jobs]
+        self.assertEqual([j.name for j in self.jobs()], names[::-1] + [long_job.name, job.name])
+        stop = job_pb2.CancelSweepRequest(name=made.name, request_id="cancel-2")
+        ended = self.call_twice(lambda c: c.jobs.CancelSweep(stop, timeout=30))
+        self.assertEqual(list(ended.jobs), names, "the first reply again")
+        for name in names:
+            self.assertEqual(self.client.wait(name).state, job_pb2.JOB_STATE_CANCELLED)
+
     def test_same_id_with_other_content_is_refused_also_after_a_restart(self):
         request = job_pb2.CreateJobRequest(spec=example_spec(max_steps=3), request_id="same")
         name = self.client.jobs.CreateJob(request).job.name
@@ -631,6 +643,53 @@ class CommandLineTest(DaemonTest):
         cli(self.daemon, "delete", "by-hand")
         self.assertEqual(cli(self.daemon, "show", "by-hand", check=False).returncode, 4)
         self.assertTrue((out / "model.safetensors").is_file(), "an export outlives its job")
+
+    def test_a_sweep_over_a_grid(self):
+        out = self.daemon.work / "swept"
+        arguments = ["sweep", "submit", EXAMPLE / "job.yaml", "--sweep-id", "rates", "--set",
+                     "schedule.max_steps=6", "--set", f"output.directory={out}",
+                     "--over", "optimizer.learning_rate=1e-4,3e-4", "--over", "seed=1,2"]
+        tried = cli(self.daemon, *arguments, "--validate-only")
+        self.assertEqual(len(tried.stdout.splitlines()), 5)
+        self.assertEqual(cli(self.daemon, "jobs", "-o", "json").stdout.strip(), "{}")
+        made = cli(self.daemon, *arguments)
+        self.assertIn("sweeps/rates: 4 jobs", made.stderr)
+        lines = [line.split() for line in made.stdout.splitlines()]
+        self.assertEqual(lines[0][:3], ["NAME", "optimizer.learning_rate", "seed"])
+        self.assertEqual(lines[3][:3], ["jobs/rates-003", "3e-4", "1"])
+        for number in (1, 2, 3, 4):
+            ended = self.client.wait(f"jobs/rates-00{number}")
+            self.assertEqual(ended.state, job_pb2.JOB_STATE_SUCCEEDED, ended.error)
+            self.assertTrue((self.daemon.work / f"swept-00{number}/model.safetensors").is_file())
+        listed = load_json(cli(self.daemon, "jobs", "--sweep", "rates", "-o", "json"))["jobs"]
+        self.assertEqual(len(listed), 4)
+        losses = {job["progress"]["loss"] for job in listed}
+        self.assertEqual(len(losses), 4, "each has its own seed and rate")
+        shown = cli(self.daemon, "show", "rates-003").stdout
+        self.assertRegex(shown, r"(?m)^Swept: +optimizer.learning_rate=3e-4$")
+        self.assertEqual(cli(self.daemon, *arguments, check=False).returncode, 1, "it is there")
+
+    def test_a_sweep_file(self):
+        sweep = self.daemon.work / "sweep.yaml"
+        sweep.write_text("job:\n" + "".join(
+            f"  {line}\n" for line in (EXAMPLE / "job.yaml").read_text().splitlines()) +
+            "axes:\n- field: seed\n  values: [1, 2]\n- field: data.paths\n"
+            f"  values: ['[{EXAMPLE}/text.txt]']\n")
+        for name in ("config.json", "text.txt"):
+            shutil.copy(EXAMPLE / name, self.daemon.work)
+        cli(self.daemon, "sweep", "submit", sweep, "--sweep-id", "filed", "--set",
+            "schedule.max_steps=100000")
+        self.client.wait_for_step("jobs/filed-001", 1)
+        cancelled = cli(self.daemon, "sweep", "cancel", "filed").stdout
+        self.assertEqual(cancelled, "jobs/filed-001\njobs/filed-002\n")
+        for number in (1, 2):
+            self.assertEqual(self.client.wait(f"jobs/filed-00{number}").state,
+                             job_pb2.JOB_STATE_CANCELLED)
+        wrong = cli(self.daemon, "sweep", "submit", EXAMPLE / "job.yaml", "--over", "seed=1,x",
+                    check=False)
+        self.assertIn("axes[0].values[1]", wrong.stderr)
+        self.assertEqual(wrong.returncode, 78)
+        self.assertEqual(cli(self.daemon, "sweep", "cancel", "nothing", check=False).returncode, 4)
 
     def test_resolved_spec_is_a_job_file(self):
         shown = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--validate-only", "-o", "yaml")

@@ -57,6 +57,35 @@ class PythonClientTest(unittest.TestCase):
         self.assertIn("backend.cpu", self.client.server_info().capabilities)
         self.assertIn("cpu", [device.id for device in self.client.devices()])
 
+    def test_a_sweep_is_submitted_found_and_cancelled(self):
+        over = {"optimizer.learning_rate": [1e-4, 3e-4], "seed": [1, 2]}
+        tried = self.client.submit_sweep(self.spec(max_steps=6), over, validate_only=True)
+        self.assertEqual((tried.name, len(tried.jobs)), ("", 4))
+        made = self.client.submit_sweep(self.spec(max_steps=6), over, sweep_id="rates")
+        self.assertEqual(made.name, "sweeps/rates")
+        self.assertEqual([job.name for job in made.jobs],
+                         [f"jobs/rates-00{number}" for number in (1, 2, 3, 4)])
+        for job in made.jobs:
+            self.assertEqual(self.client.wait(job.name).progress.step, 6)
+        found = list(self.client.jobs(sweep="rates"))
+        self.assertEqual(sorted((job.train.optimizer.learning_rate, job.train.seed) for job in found),
+                         [(1e-4, 1), (1e-4, 2), (3e-4, 1), (3e-4, 2)])
+        # As a dict, and never finished.
+        spec = {"job": json_format.MessageToDict(self.spec(max_steps=1000000),
+                                                 preserving_proto_field_name=True),
+                "axes": [{"field": "seed", "values": ["1", "2", "3"]}]}
+        endless = self.client.submit_sweep(spec)
+        names = [job.name for job in endless.jobs]
+        self.assertEqual(self.client.cancel_sweep(endless.name), names)
+        for name in names:
+            self.assertEqual(self.client.wait(name, check=False).state, job_pb2.JOB_STATE_CANCELLED)
+        with self.assertRaises(penstock.PenstockError) as raised:
+            self.client.submit_sweep(self.spec(), {"optimizer.learning_rate": ["fast"]})
+        self.assertEqual(raised.exception.reason, "SPEC_INVALID")
+        self.assertIn("axes[0].values[0]", str(raised.exception))
+        with self.assertRaises(penstock.PenstockError):
+            penstock.sweep_spec(self.spec())
+
     def test_a_job_file_means_what_it_means_to_the_command_line(self):
         shown = cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--validate-only", "-o", "json")
         by_cli = json_format.Parse(shown.stdout, job_pb2.Job()).train

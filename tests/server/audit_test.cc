@@ -99,6 +99,26 @@ TEST_F(AuditTest, EveryChangeLeavesOneEntryAndNothingElseLeavesAny) {
   EXPECT_EQ(cancelled.resource(), name);
   client_->WaitForEnd(name);
 
+  // A sweep is one call, whatever the number of its jobs.
+  v1::CreateSweepRequest sweep;
+  *sweep.mutable_spec()->mutable_job() = create.spec();
+  v1::SweepAxis& axis = *sweep.mutable_spec()->add_axes();
+  axis.set_field("seed");
+  axis.add_values("1");
+  axis.add_values("2");
+  std::string swept;
+  const v1::AuditEntry made = ExpectOne("JobService/CreateSweep", [&] {
+    swept = Do<v1::CreateSweepResponse>("JobService/CreateSweep", sweep, root).name();
+  });
+  EXPECT_EQ(made.resource(), swept);
+  const v1::AuditEntry ended = ExpectOne("JobService/CancelSweep", [&] {
+    EXPECT_EQ(Do<v1::CancelSweepResponse>("JobService/CancelSweep",
+                                          About<v1::CancelSweepRequest>(swept), root)
+                  .jobs_size(),
+              2);
+  });
+  EXPECT_EQ(ended.resource(), swept);
+
   const std::string checkpoint = name + "/checkpoints/5";
   v1::PinCheckpointRequest pin = About<v1::PinCheckpointRequest>(checkpoint);
   for (const bool pinned : {true, false}) {
@@ -250,11 +270,11 @@ TEST(AuditStoreTest, AFailedTransactionLeavesTheCallToBeEntered) {
   v1::Job job;
   job.set_name("jobs/abcd");
   job.set_state(v1::JOB_STATE_QUEUED);
-  ASSERT_TRUE(store->InsertJob(job, nullptr).ok());
+  ASSERT_TRUE(store->InsertJobs({job}, nullptr).ok());
   EXPECT_TRUE(call->audited);
   EXPECT_EQ(store->access().LastAuditEntry()->resource(), "jobs/abcd");
   call->audited = false;
-  EXPECT_FALSE(store->InsertJob(job, nullptr).ok());  // exists
+  EXPECT_FALSE(store->InsertJobs({job}, nullptr).ok());  // exists
   EXPECT_FALSE(call->audited);
   EXPECT_EQ(store->access().LastAuditEntry()->sequence(), 1);
 }

@@ -154,7 +154,19 @@ TEST_F(DoorTest, NoRpcChangesAnothersJob) {
           << FullName(*method);
     }
   }
-  EXPECT_EQ(checked, 7);
+  EXPECT_EQ(checked, 8);
+  v1::CreateSweepRequest sweep;
+  *sweep.mutable_spec()->mutable_job() = MakeRequest({{"steps", "1"}}).spec();
+  v1::SweepAxis& axis = *sweep.mutable_spec()->add_axes();
+  axis.set_field("seed");
+  axis.add_values("1");
+  v1::CancelSweepRequest cancel;
+  cancel.set_name(
+      CallOk<v1::CreateSweepResponse>(tcp_, "penstock.v1.JobService/CreateSweep", sweep, ann)
+          .name());
+  ExpectRefused(CallRaw(tcp_, "penstock.v1.JobService/CancelSweep", cancel, bob).status,
+                grpc::StatusCode::PERMISSION_DENIED, reason::kNotOwner, "a sweep");
+  CallOk<v1::CancelSweepResponse>(tcp_, "penstock.v1.JobService/CancelSweep", cancel, root);
   v1::DeleteJobRequest remove;
   remove.set_name(name);
   CallOk<v1::DeleteJobResponse>(tcp_, "penstock.v1.JobService/DeleteJob", remove, ann);

@@ -34,7 +34,7 @@ class JobStoreTest : public testing::Test {
     v1::Job job;
     job.set_name(name);
     job.set_state(v1::JOB_STATE_QUEUED);
-    EXPECT_TRUE(store_->InsertJob(job, nullptr).ok());
+    EXPECT_TRUE(store_->InsertJobs({job}, nullptr).ok());
     return job;
   }
   absl::Status Move(v1::Job& job, v1::JobState to) {
@@ -146,7 +146,7 @@ TEST_F(JobStoreTest, ARequestIdGivesItsReplyAgainAndNoOther) {
   job.set_name("jobs/abcd");
   job.set_state(v1::JOB_STATE_QUEUED);
   const RequestRecord record{.method = "Create", .id = "id1", .hash = "h1", .reply = "reply"};
-  ASSERT_TRUE(store_->InsertJob(job, &record).ok());
+  ASSERT_TRUE(store_->InsertJobs({job}, &record).ok());
   Reopen();
   EXPECT_EQ(**store_->FindReply("Create", "id1", "h1"), "reply");
   EXPECT_FALSE(store_->FindReply("Create", "id2", "h1")->has_value());
@@ -172,7 +172,7 @@ TEST_F(JobStoreTest, OfManyRepliesTheNewestStay) {
 TEST_F(JobStoreTest, AFailedEffectLeavesNoReply) {
   v1::Job job = Insert("jobs/abcd");
   const RequestRecord record{.method = "Create", .id = "id1", .hash = "h1", .reply = "reply"};
-  EXPECT_EQ(ReasonOf(store_->InsertJob(job, &record)), reason::kJobExists);
+  EXPECT_EQ(ReasonOf(store_->InsertJobs({job}, &record)), reason::kJobExists);
   EXPECT_FALSE(store_->FindReply("Create", "id1", "h1")->has_value());
 }
 

@@ -63,11 +63,11 @@ class ApiCompatTest(unittest.TestCase):
                                             r"\1stream "))
 
     def test_additions_pass_and_are_recorded(self):
-        self.change("job.proto", r"string owner = 27;", "string owner = 27; string nickname = 28;")
+        self.change("job.proto", r"string owner = 27;", "string owner = 27; string nickname = 1028;")
         self.assertIn("1 additions since", self.check())
         self.assertIn("1 additions", self.check("--update"))
         self.assertNotIn("additions", self.check())
-        self.change("job.proto", r"string nickname = 28;", "")
+        self.change("job.proto", r"string nickname = 1028;", "")
         self.check(code=1)
 
     def test_what_goes_by_decision_is_reserved(self):

@@ -14,7 +14,7 @@ from penstock.client import Client
 from penstock.connection import find_endpoint
 from penstock.errors import (FieldViolation, JobFailed, PenstockError, TransferCorrupt,
                              Unreachable)
-from penstock.job_file import job_spec
+from penstock.job_file import job_spec, sweep_spec
 
 __all__ = ["Client", "FieldViolation", "JobFailed", "PenstockError", "TransferCorrupt",
-           "Unreachable", "find_endpoint", "job_spec"]
+           "Unreachable", "find_endpoint", "job_spec", "sweep_spec"]

@@ -7,14 +7,14 @@ import pathlib
 import time
 import uuid
 from types import TracebackType
-from typing import Any, Iterable, Iterator, List, Optional, Sequence, Type, Union
+from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Type, Union
 
 from google.protobuf.message import Message
 
 from penstock import transfer
 from penstock.connection import Connection, Patience, find_endpoint
 from penstock.errors import JobFailed, PenstockError, Unreachable
-from penstock.job_file import JobSource, job_spec
+from penstock.job_file import JobSource, SweepSource, job_spec, sweep_spec
 from penstock.metrics import rows_of
 from penstock.v1 import (admin_service_pb2, admin_service_pb2_grpc, checkpoint_pb2,
                          checkpoint_service_pb2, checkpoint_service_pb2_grpc, device_pb2, job_pb2,
@@ -28,6 +28,10 @@ RECONNECT_SECONDS = 120.0
 def _job_name(job: Union[str, job_pb2.Job]) -> str:
     name = job.name if isinstance(job, job_pb2.Job) else job
     return name if name.startswith("jobs/") else "jobs/" + name
+
+
+def _sweep_name(sweep: str) -> str:
+    return sweep if sweep.startswith("sweeps/") else "sweeps/" + sweep
 
 
 class Client:
@@ -76,6 +80,21 @@ class Client:
         return self._call(self._jobs.CreateJob, job_pb2.CreateJobRequest(
             spec=job_spec(spec), job_id=job_id, request_id=request_id or str(uuid.uuid4()))).job
 
+    def submit_sweep(self, spec: SweepSource, over: Optional[Mapping[str, Sequence[Any]]] = None, *,
+                     sweep_id: str = "", validate_only: bool = False,
+                     request_id: str = "") -> job_pb2.CreateSweepResponse:
+        """A job for every point of a grid, all or none: `spec` is a job and `over` its axes, as in
+        {"optimizer.learning_rate": [1e-5, 3e-5], "seed": [1, 2]}; or, without `over`, `spec` is a sweep file,
+        a dict with "job" and "axes", or a SweepSpec. The reply names the sweep and its jobs."""
+        return self._call(self._jobs.CreateSweep, job_pb2.CreateSweepRequest(
+            spec=sweep_spec(spec, over), sweep_id=sweep_id, validate_only=validate_only,
+            request_id=request_id or str(uuid.uuid4())))
+
+    def cancel_sweep(self, sweep: str, *, request_id: str = "") -> List[str]:
+        """The jobs of the sweep that had not ended, and are or will be cancelled."""
+        return list(self._call(self._jobs.CancelSweep, job_pb2.CancelSweepRequest(
+            name=_sweep_name(sweep), request_id=request_id or str(uuid.uuid4()))).jobs)
+
     def plan(self, spec: JobSource, *, machine: str = "", with_program: bool = False,
              with_trace: bool = False) -> job_pb2.PlanJobResponse:
         """How a job would run, how fast and in which memory, here or on `machine`; submits nothing."""
@@ -85,9 +104,11 @@ class Client:
     def job(self, job: Union[str, job_pb2.Job]) -> job_pb2.Job:
         return self._call(self._jobs.GetJob, job_pb2.GetJobRequest(name=_job_name(job))).job
 
-    def jobs(self, states: Sequence["job_pb2.JobState"] = (), owner: str = "") -> Iterator[job_pb2.Job]:
+    def jobs(self, states: Sequence["job_pb2.JobState"] = (), owner: str = "",
+             sweep: str = "") -> Iterator[job_pb2.Job]:
         """Newest first, fetched as they are asked for."""
-        request = job_pb2.ListJobsRequest(states=states, owner=owner)
+        request = job_pb2.ListJobsRequest(states=states, owner=owner,
+                                          sweep=_sweep_name(sweep) if sweep else "")
         while True:
             page = self._call(self._jobs.ListJobs, request)
             yield from page.jobs

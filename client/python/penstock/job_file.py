@@ -11,7 +11,7 @@ import json
 import math
 import os
 import pathlib
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import yaml
 from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
@@ -23,6 +23,7 @@ from penstock.v1 import job_spec_pb2
 MAX_TEXT_BYTES = 1 << 20
 MAX_DEPTH = 32
 JobSource = Union[job_spec_pb2.JobSpec, Mapping[str, Any], str, "os.PathLike[str]"]
+SweepSource = Union[job_spec_pb2.SweepSpec, JobSource]
 
 _BITS = {FieldDescriptor.CPPTYPE_INT32: (-(1 << 31), (1 << 31) - 1),
          FieldDescriptor.CPPTYPE_UINT32: (0, (1 << 32) - 1),
@@ -241,7 +242,38 @@ def job_spec(source: JobSource) -> job_spec_pb2.JobSpec:
     spec = job_spec_pb2.JobSpec()
     if isinstance(source, job_spec_pb2.JobSpec):
         spec.CopyFrom(source)
-        return spec
+    else:
+        _make_paths_absolute(spec, _read(source, spec))
+    return spec
+
+
+def sweep_spec(source: SweepSource,
+               over: Optional[Mapping[str, Sequence[Any]]] = None) -> job_spec_pb2.SweepSpec:
+    """The SweepSpec of a job over axes ({"optimizer.learning_rate": [1e-5, 3e-5]}), or, without axes, of a
+    dict, of a sweep file, or of a SweepSpec, which is copied. Paths as in job_spec()."""
+    sweep = job_spec_pb2.SweepSpec()
+    if over is not None:
+        if isinstance(source, job_spec_pb2.SweepSpec):
+            raise _refuse("over", "found axes for a SweepSpec, which has its own, expected a job")
+        sweep.job.CopyFrom(job_spec(source))
+        for field, values in over.items():
+            sweep.axes.add(field=field, values=[_value_text(value) for value in values])
+    elif isinstance(source, job_spec_pb2.SweepSpec):
+        sweep.CopyFrom(source)
+    elif isinstance(source, job_spec_pb2.JobSpec):
+        raise _refuse("over", "is missing, expected the axes of the sweep")
+    else:
+        _make_paths_absolute(sweep.job, _read(source, sweep))
+    return sweep
+
+
+def _value_text(value: Any) -> str:
+    """As the daemon reads it: text stays what it is, all else is JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _read(source: Union[Mapping[str, Any], str, "os.PathLike[str]"], message: Message) -> pathlib.Path:
+    """Fills the message from a dict or a file; what its relative paths are relative to."""
     base = pathlib.Path.cwd()
     if isinstance(source, Mapping):
         value: Any = source
@@ -249,6 +281,5 @@ def job_spec(source: JobSource) -> job_spec_pb2.JobSpec:
         path = pathlib.Path(source).absolute()
         base = path.parent
         value = _parse(path.read_text(encoding="utf-8"), str(source))
-    _fill(spec, value, "", 0)
-    _make_paths_absolute(spec, base)
-    return spec
+    _fill(message, value, "", 0)
+    return base
