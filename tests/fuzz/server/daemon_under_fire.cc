@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/provenance/sha256.h"
 #include "google/protobuf/stubs/logging.h"
 #include "server/jobs/page_token.h"
 #include "server/spec/job_spec.h"
@@ -193,13 +194,16 @@ absl::Status DaemonUnderFire::Tidy() {
     v1::DeleteJobResponse response;
     client_->jobs->DeleteJob(&context, request, &response);
   }
-  for (const char* id : {"fuzz-one", "fuzz-two"}) {
+  for (const auto& [id, steps] : {std::pair{"fuzz-one", "4"}, std::pair{"fuzz-two", "4"},
+                                  std::pair{"fuzz-live", "1000000"}}) {
     grpc::ClientContext context;
     v1::CreateJobRequest request;
     request.set_job_id(id);
     *request.mutable_spec() = spec_;
-    (*request.mutable_spec()->mutable_labels())["checkpoint_every"] = "1";
-    (*request.mutable_spec()->mutable_labels())["steps"] = "4";
+    // Not so many checkpoints of one that has no end.
+    (*request.mutable_spec()->mutable_labels())["checkpoint_every"] =
+        steps == std::string("4") ? "1" : "0";
+    (*request.mutable_spec()->mutable_labels())["steps"] = steps;
     v1::CreateJobResponse response;
     const grpc::Status status = client_->jobs->CreateJob(&context, request, &response);
     const grpc::StatusCode code = status.error_code();
@@ -211,11 +215,11 @@ absl::Status DaemonUnderFire::Tidy() {
   grpc::ClientContext context;
   v1::CreateUploadRequest upload;
   upload.set_upload_id("fuzz-up");
-  for (const char* path : {"a.txt", "b/c.txt"}) {
+  for (const std::string& text : {std::string("abcdefg"), std::string()}) {
     v1::FileEntry& file = *upload.add_files();
-    file.set_path(path);
-    file.set_bytes(7);
-    file.set_sha256(std::string(64, '0'));
+    file.set_path(text.empty() ? "b/c.txt" : "a.txt");
+    file.set_bytes(static_cast<int64_t>(text.size()));
+    file.set_sha256(Sha256Of(text));
   }
   v1::CreateUploadResponse response;
   client_->transfers->CreateUpload(&context, upload, &response);

@@ -30,6 +30,8 @@ class DaemonUnderFire {
   const std::vector<std::string>& tokens() const { return tokens_; }
   // What text in requests is made of: names of what there is, and of what must not be reached.
   const std::vector<std::string>& words() const { return words_; }
+  // The one allowed root.
+  const std::string& root() const { return root_; }
   // A job that would be taken.
   const v1::JobSpec& spec() const { return spec_; }
 

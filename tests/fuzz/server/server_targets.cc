@@ -5,10 +5,8 @@ namespace penstock::fuzz {
 
 const std::vector<TargetFactory>& Targets() {
   static const auto* const targets = new std::vector<TargetFactory>{
-      {"job_file", MakeJobFileTarget},
-      {"job_spec", MakeJobSpecTarget},
-      {"rpc", MakeRpcTarget},
-      {"http", MakeHttpTarget},
+      {"job_file", MakeJobFileTarget}, {"job_spec", MakeJobSpecTarget}, {"plan", MakePlanTarget},
+      {"rpc", MakeRpcTarget},          {"http", MakeHttpTarget},
   };
   return *targets;
 }
