@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "proto/message_file.h"
@@ -125,9 +126,10 @@ absl::StatusOr<v1::SweepAxis> ParseAxis(const std::string& text) {
 absl::Status ApplySetting(const std::string& setting, v1::JobSpec& spec) {
   const size_t equals = setting.find('=');
   if (equals == std::string::npos || equals == 0) {
-    return Error(absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
-                 absl::StrCat("--set: found \"", setting, "\", expected key.path=value, such as ",
-                              "optimizer.learning_rate=1e-4"));
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+        absl::StrCat("--set: found \"", absl::CHexEscape(setting),
+                     "\", expected key.path=value, such as ", "optimizer.learning_rate=1e-4"));
   }
   return SetMessageField(setting.substr(0, equals), setting.substr(equals + 1), "--set", &spec);
 }

@@ -165,6 +165,7 @@ std::string JobPage(const v1::Job& job) {
   const v1::JobProgress& progress = job.progress();
   Facts facts;
   facts.Add("Job", job.name());
+  facts.Add("Owner", job.owner());
   facts.Add("State", StateName(job.state()));
   if (job.state_reason() != v1::STATE_REASON_UNSPECIFIED) {
     facts.Add("Reason", ShortEnumName(*v1::StateReason_descriptor(), job.state_reason()));

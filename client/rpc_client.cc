@@ -19,7 +19,9 @@
 namespace penstock::client {
 namespace {
 
-// Every unary method; WatchJobs is continued by its cursor instead, and files by their offset.
+// What may be done twice: what reads, what has a request_id, and what once more changes nothing.
+// Not CreateToken and CalibrateDevice (see admin_service.proto), and not InspectData, which is
+// slow; WatchJobs is continued by its cursor instead, and files by their offset.
 constexpr char kServiceConfig[] = R"json({
   "methodConfig": [{
     "name": [
@@ -30,10 +32,23 @@ constexpr char kServiceConfig[] = R"json({
       {"service": "penstock.v1.JobService", "method": "CancelJob"},
       {"service": "penstock.v1.JobService", "method": "CreateSweep"},
       {"service": "penstock.v1.JobService", "method": "CancelSweep"},
+      {"service": "penstock.v1.JobService", "method": "PauseJob"},
+      {"service": "penstock.v1.JobService", "method": "ResumeJob"},
       {"service": "penstock.v1.JobService", "method": "DeleteJob"},
       {"service": "penstock.v1.JobService", "method": "ListJobMetrics"},
-      {"service": "penstock.v1.CheckpointService"},
-      {"service": "penstock.v1.AdminService"},
+      {"service": "penstock.v1.CheckpointService", "method": "ListCheckpoints"},
+      {"service": "penstock.v1.CheckpointService", "method": "GetCheckpoint"},
+      {"service": "penstock.v1.CheckpointService", "method": "SaveCheckpoint"},
+      {"service": "penstock.v1.CheckpointService", "method": "PinCheckpoint"},
+      {"service": "penstock.v1.CheckpointService", "method": "DeleteCheckpoint"},
+      {"service": "penstock.v1.CheckpointService", "method": "ExportCheckpoint"},
+      {"service": "penstock.v1.AdminService", "method": "GetServerInfo"},
+      {"service": "penstock.v1.AdminService", "method": "ListDevices"},
+      {"service": "penstock.v1.AdminService", "method": "ReleaseDevice"},
+      {"service": "penstock.v1.AdminService", "method": "DrainServer"},
+      {"service": "penstock.v1.AdminService", "method": "ListTokens"},
+      {"service": "penstock.v1.AdminService", "method": "RevokeToken"},
+      {"service": "penstock.v1.AdminService", "method": "ListAuditEntries"},
       {"service": "penstock.v1.TransferService", "method": "ListFiles"},
       {"service": "penstock.v1.TransferService", "method": "CreateUpload"},
       {"service": "penstock.v1.TransferService", "method": "GetUpload"},
@@ -170,6 +185,8 @@ bool IsBrokenConnection(const grpc::Status& status) {
       return false;
   }
 }
+
+std::string ServiceConfigJson() { return kServiceConfig; }
 
 std::string NewRequestId() {
   std::random_device random;

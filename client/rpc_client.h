@@ -80,6 +80,9 @@ bool IsBrokenConnection(const grpc::Status& status);
 // A random UUID for request_id.
 std::string NewRequestId();
 
+// What gRPC is told about repeating calls, as JSON.
+std::string ServiceConfigJson();
+
 // "jobs/{id}" for "{id}" or "jobs/{id}".
 std::string JobName(const std::string& text);
 // "sweeps/{id}" for "{id}" or "sweeps/{id}".

@@ -423,6 +423,9 @@ absl::Status ParseMessageText(absl::string_view text, absl::string_view origin, 
 
 absl::Status SetMessageField(absl::string_view path, absl::string_view value,
                              absl::string_view origin, Message* out) {
+  for (const absl::string_view part : {path, value}) {
+    PENSTOCK_RETURN_IF_ERROR(CheckIsText(part, origin));
+  }
   MessageTree tree;
   if (!value.empty() && (value[0] == '[' || value[0] == '{')) {
     PENSTOCK_ASSIGN_OR_RETURN(tree, ParseMessageTree(value, origin));

@@ -216,9 +216,10 @@ class JsonReader : public nlohmann::json_sax<nlohmann::json> {
   bool end_array() override { return End(); }
   bool parse_error(std::size_t, const std::string&,
                    const nlohmann::detail::exception& error) override {
-    absl::string_view what = error.what();
-    what.remove_prefix(std::min(what.size(), what.find("] ") + 2));  // the exception's number
-    throw Stop{position_->line, absl::StrCat("not JSON: ", what)};
+    std::string what = error.what();
+    what.erase(0, std::min(what.size(), what.find("] ") + 2));  // the exception's number
+    // What was read last may end within a character.
+    throw Stop{position_->line, absl::StrCat("not JSON: ", ReplaceInvalidUtf8(what))};
   }
 
  private:
@@ -261,7 +262,8 @@ absl::StatusOr<MessageTree> ParseJson(absl::string_view text, absl::string_view 
   return std::move(builder).Take();
 }
 
-// Refuses what no text file holds: a binary file is better named than parsed.
+}  // namespace
+
 absl::Status CheckIsText(absl::string_view text, absl::string_view origin) {
   int64_t line = 1;
   for (size_t at = 0; at < text.size();) {
@@ -271,15 +273,13 @@ absl::Status CheckIsText(absl::string_view text, absl::string_view origin) {
     if (absl::ascii_iscntrl(c) && c != '\n' && c != '\r' && c != '\t') {
       return Refused(origin, line,
                      absl::StrCat("a control character (byte ", static_cast<int>(c),
-                                  "): this is not a YAML or JSON file"));
+                                  "), which no YAML or JSON has"));
     }
     if (c == '\n') ++line;
     at += length;
   }
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<MessageTree> ParseMessageTree(absl::string_view text, absl::string_view origin) {
   absl::ConsumePrefix(&text, "\xEF\xBB\xBF");  // a byte order mark says nothing

@@ -26,6 +26,10 @@ struct MessageTree {
   std::vector<MessageTree> members;  // kMap; same length as keys
 };
 
+// Refuses, with origin and line, what no text holds: other bytes than UTF-8, control characters. A
+// binary file is better named than parsed.
+absl::Status CheckIsText(absl::string_view text, absl::string_view origin);
+
 // InvalidArgument / SPEC_INVALID with origin and line for text that is not YAML (or JSON), uses
 // what message_file.h refuses, or is not UTF-8.
 absl::StatusOr<MessageTree> ParseMessageTree(absl::string_view text, absl::string_view origin);

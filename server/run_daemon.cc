@@ -14,6 +14,7 @@
 
 #include "engine/base/status.h"
 #include "engine/memory/host_memory.h"
+#include "google/protobuf/stubs/logging.h"
 #include "server/config.h"
 #include "server/daemon.h"
 #include "server/notify.h"
@@ -49,6 +50,9 @@ void SetUpLog(const std::string& level) {
   logger->set_level(spdlog::level::from_str(level));
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
+  // It would write a line for every request with bytes that are no UTF-8, whoever sends it.
+  google::protobuf::SetLogHandler([](google::protobuf::LogLevel, const char*, int,
+                                     const std::string& text) { spdlog::debug("{}", text); });
 }
 
 pthread_t signal_thread;

@@ -8,11 +8,23 @@
 #include "absl/strings/str_cat.h"
 #include "client/commands/commands.h"
 #include "client/job_text.h"
+#include "proto/message_print.h"
 
 namespace penstock::client {
 namespace {
 
 constexpr int kPageSize = 500;
+
+// Those of the API, all that there are.
+std::vector<std::string> StateNames() {
+  std::vector<std::string> names;
+  const google::protobuf::EnumDescriptor& states = *v1::JobState_descriptor();
+  for (int i = 0; i < states.value_count(); ++i) {
+    if (states.value(i)->number() == v1::JOB_STATE_UNSPECIFIED) continue;
+    names.push_back(ShortEnumName(states, states.value(i)->number()));
+  }
+  return names;
+}
 
 struct JobsOptions {
   std::vector<std::string> states;
@@ -51,8 +63,7 @@ void AddJobs(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand("jobs", "List jobs, newest first");
   command->add_option("--state", options->states, "Only jobs in this state; may be repeated")
       ->allow_extra_args(false)
-      ->check(CLI::IsMember(
-          {"queued", "starting", "running", "cancelling", "succeeded", "failed", "cancelled"}));
+      ->check(CLI::IsMember(StateNames()));
   command->add_option("--owner", options->owner, "Only jobs of this user");
   command->add_option("--sweep", options->sweep, "Only jobs of this sweep");
   command->add_option("--limit", options->limit, "Most jobs to list")

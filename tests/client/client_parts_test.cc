@@ -23,6 +23,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "server/access/method_table.h"
+#include "tests/server/public_methods.h"
 
 namespace penstock::client {
 namespace {
@@ -188,6 +190,35 @@ TEST(OutputTest, ControlCharactersDoNotReachTheTerminal) {
   v1::ListJobsResponse response;
   response.add_jobs()->mutable_train()->set_display_name("\x1b]0;title\x07");
   EXPECT_THAT(JobsTable(response.jobs()), Not(HasSubstr("\x1b")));
+}
+
+TEST(JobPageTest, SaysWhoseItIs) {
+  v1::Job job;
+  job.set_name("jobs/a");
+  job.set_owner("ann");
+  EXPECT_THAT(JobPage(job), HasSubstr("Owner:  ann\n"));
+}
+
+// What is repeated after a lost reply: all that may be, and nothing else. A new call has to be told
+// which it is.
+TEST(RpcClientTest, WhatMayBeDoneTwiceIsRepeated) {
+  const std::set<std::string> harmless = {"ReleaseDevice", "DrainServer", "RevokeToken"};
+  std::set<std::string> expected;
+  for (const auto* method : server::PublicMethods()) {
+    if (method->client_streaming() || method->server_streaming()) continue;
+    const std::string name = server::FullName(*method);
+    const bool once = method->input_type()->FindFieldByName("request_id") != nullptr;
+    const bool reads = server::FindRule(name)->effect == server::Effect::kReads;
+    const bool slow = method->name() == "InspectData";
+    if (once || (reads && !slow) || harmless.contains(method->name())) expected.insert(name);
+  }
+  std::set<std::string> repeated;
+  const auto config = nlohmann::json::parse(ServiceConfigJson());
+  for (const auto& name : config["methodConfig"][0]["name"]) {
+    repeated.insert(name.at("service").get<std::string>() + "/" +
+                    name.at("method").get<std::string>());
+  }
+  EXPECT_EQ(repeated, expected);
 }
 
 TEST(OutputTest, NumbersForPeople) {

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
+#include "engine/base/utf8.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -332,6 +333,28 @@ TEST(MessageFileTest, SetsSingleFields) {
               HasSubstr("optimizer.lr: unknown key"));
   EXPECT_FALSE(SetMessageField("", "1", "--set", &spec).ok());
   EXPECT_FALSE(SetMessageField(std::string(100, '.'), "1", "--set", &spec).ok());
+  // A message could not be sent with them.
+  for (const auto& [path, value] :
+       {std::pair{"seed\xe9", "1"}, std::pair{"display_name", "caf\xe9"},
+        std::pair{"display_name", "\x01"}, std::pair{"data.paths", "[\xe9]"}}) {
+    const v1::JobSpec before = spec;
+    const absl::Status refused = SetMessageField(path, value, "--set", &spec);
+    EXPECT_EQ(ReasonOf(refused), reason::kSpecInvalid) << refused;
+    EXPECT_EQ(refused.message().find('\xe9'), std::string::npos) << refused;
+    EXPECT_TRUE(google::protobuf::util::MessageDifferencer::Equals(spec, before));
+  }
+}
+
+// The parser's own words about the place end in the middle of a character.
+TEST(MessageFileTest, ErrorsAboutBrokenJsonAreText) {
+  v1::JobSpec spec;
+  for (const std::string& text :
+       {std::string("{\"seed\": \u65e5}"), std::string("{\"seed\": 1, \u00e9"),
+        std::string("{\"seed\"\ufeff: 1}")}) {
+    const absl::Status refused = ParseMessageText(text, "job.json", &spec);
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("not JSON"));
+    EXPECT_EQ(FindInvalidUtf8(std::string(refused.message())), std::string::npos) << refused;
+  }
 }
 
 class MessageFileOnDiskTest : public ::testing::Test {

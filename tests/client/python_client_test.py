@@ -2,6 +2,7 @@
 would be hard to make to: request ids and retries, cursors, transfers, errors; and job files."""
 
 import contextlib
+import datetime
 import hashlib
 import json
 import os
@@ -19,7 +20,7 @@ from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 import penstock
-from penstock.v1 import (job_pb2, job_pb2_grpc, job_spec_pb2, transfer_service_pb2,
+from penstock.v1 import (admin_service_pb2, admin_service_pb2_grpc, job_pb2, job_pb2_grpc, job_spec_pb2, transfer_service_pb2,
                          transfer_service_pb2_grpc)
 
 FINAL = job_pb2.JOB_STATE_SUCCEEDED
@@ -64,6 +65,11 @@ class FakeJobs(job_pb2_grpc.JobServiceServicer):
 
     def ListJobMetrics(self, request, context):
         return job_pb2.ListJobMetricsResponse(points=self.points)
+
+    def TraceJob(self, request, context):
+        self.requests.append(request)
+        for piece in ('{"trace', 'Events": [', ']}'):
+            yield job_pb2.TraceJobResponse(chrome_trace=piece)
 
     def WatchJobs(self, request, context):
         call = len(self.watches)
@@ -152,14 +158,49 @@ class FakeTransfers(transfer_service_pb2_grpc.TransferServiceServicer):
         return transfer_service_pb2.FinishUploadResponse(upload=self.now())
 
 
+class FakeAdmin(admin_service_pb2_grpc.AdminServiceServicer):
+    def __init__(self):
+        self.requests = []
+        self.failures = []  # as those of FakeJobs
+
+    def answer(self, request, context, reply):
+        self.requests.append(request)
+        if self.failures:
+            self.failures.pop(0)(context)
+        return reply
+
+    def CreateToken(self, request, context):
+        return self.answer(request, context, admin_service_pb2.CreateTokenResponse(
+            token=admin_service_pb2.Token(name="tokens/t1", user=request.user), secret="pst_1"))
+
+    def ListTokens(self, request, context):
+        first = int(request.page_token or 0)
+        return self.answer(request, context, admin_service_pb2.ListTokensResponse(
+            tokens=[admin_service_pb2.Token(name=f"tokens/t{first}")],
+            next_page_token=str(first + 1) if first < 2 else ""))
+
+    def RevokeToken(self, request, context):
+        return self.answer(request, context, admin_service_pb2.RevokeTokenResponse(
+            token=admin_service_pb2.Token(name=request.name)))
+
+    def ListAuditEntries(self, request, context):
+        entries = [admin_service_pb2.AuditEntry(sequence=n) for n in range(request.after + 1, 6)]
+        return self.answer(request, context, admin_service_pb2.ListAuditEntriesResponse(
+            entries=entries[:2], last_sequence=5))
+
+    def DrainServer(self, request, context):
+        return self.answer(request, context, admin_service_pb2.DrainServerResponse())
+
+
 class FakeDaemonTest(unittest.TestCase):
     def setUp(self):
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="penstock-py-", dir="/tmp"))
         self.addCleanup(shutil.rmtree, self.directory)
-        self.jobs, self.transfers = FakeJobs(), FakeTransfers()
+        self.jobs, self.transfers, self.admin = FakeJobs(), FakeTransfers(), FakeAdmin()
         server = grpc.server(futures.ThreadPoolExecutor(4))
         job_pb2_grpc.add_JobServiceServicer_to_server(self.jobs, server)
         transfer_service_pb2_grpc.add_TransferServiceServicer_to_server(self.transfers, server)
+        admin_service_pb2_grpc.add_AdminServiceServicer_to_server(self.admin, server)
         self.endpoint = f"{self.directory}/socket"
         server.add_insecure_port(f"unix:{self.endpoint}")
         server.start()
@@ -263,6 +304,50 @@ def end(state=FINAL, **fields):
 
 def broken(context):
     context.abort(grpc.StatusCode.UNAVAILABLE, "gone")
+
+
+class AdminTest(FakeDaemonTest):
+    def test_a_token_is_made_once_even_if_its_reply_is_lost(self):
+        self.admin.failures = [lambda context: context.abort(grpc.StatusCode.UNAVAILABLE, "gone")]
+        with self.assertRaises(penstock.Unreachable):
+            self.client.create_token("ann", admin_service_pb2.ROLE_USER)
+        self.assertEqual(len(self.admin.requests), 1)
+        end = datetime.datetime(2030, 1, 2, tzinfo=datetime.timezone.utc)
+        made = self.client.create_token("ann", admin_service_pb2.ROLE_USER, expires=end, comment="ci")
+        self.assertEqual((made.token.user, made.secret), ("ann", "pst_1"))
+        sent = self.admin.requests[-1]
+        self.assertEqual((sent.role, sent.comment, sent.expire_time.seconds),
+                         (admin_service_pb2.ROLE_USER, "ci", int(end.timestamp())))
+        # The same moment, told in another zone.
+        zone = datetime.timezone(datetime.timedelta(hours=5))
+        self.client.create_token("ann", admin_service_pb2.ROLE_USER, expires=end.astimezone(zone))
+        self.assertEqual(self.admin.requests[-1].expire_time, sent.expire_time)
+        with self.assertRaisesRegex(ValueError, "time zone"):
+            self.client.create_token("ann", admin_service_pb2.ROLE_USER,
+                                     expires=datetime.datetime(2030, 1, 2))
+
+    def test_what_may_be_done_twice_is_tried_again(self):
+        gone = lambda context: context.abort(grpc.StatusCode.UNAVAILABLE, "gone")  # noqa: E731
+        for token in ("t7", "tokens/t7", admin_service_pb2.Token(name="tokens/t7")):
+            self.admin.failures = [gone]
+            self.assertEqual(self.client.revoke_token(token).name, "tokens/t7")
+        self.admin.failures = [gone]
+        self.client.drain("new disks")
+        self.assertEqual(self.admin.requests[-1],
+                         admin_service_pb2.DrainServerRequest(draining=True, message="new disks"))
+        self.client.undrain()
+        self.assertEqual(self.admin.requests[-1], admin_service_pb2.DrainServerRequest())
+
+    def test_lists_are_whole(self):
+        self.assertEqual([token.name for token in self.client.tokens()],
+                         ["tokens/t0", "tokens/t1", "tokens/t2"])
+        self.assertEqual([e.sequence for e in self.client.audit_entries()], [1, 2, 3, 4, 5])
+        self.assertEqual([e.sequence for e in self.client.audit_entries(after=4)], [5])
+        self.assertEqual(list(self.client.audit_entries(after=5)), [])
+
+    def test_a_trace_is_put_together(self):
+        self.assertEqual(self.client.trace("x"), {"traceEvents": []})
+        self.assertEqual(self.jobs.requests[-1].name, "jobs/x")
 
 
 class FollowTest(FakeDaemonTest):

@@ -69,6 +69,7 @@ class PauseTest(DurabilityTest):
             self.assertIn("paused", result.stdout)
             paused = self.client.get(job)
             self.assertEqual(paused.state, job_pb2.JOB_STATE_PAUSED, paused)
+            self.assertIn("jobs/paused", cli(self.daemon, "jobs", "--state", "paused").stdout)
             self.assertEqual(self.daemon.workers(), [])
             devices = self.client.admin.ListDevices(admin_service_pb2.ListDevicesRequest()).devices
             self.assertEqual([d.job for d in devices], [""] * len(devices))

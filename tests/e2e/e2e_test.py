@@ -1,6 +1,7 @@
 """penstockd, penstock-worker and penstock as a user meets them: over gRPC from another process with
 stubs made here, and by the command line."""
 
+import hashlib
 import json
 import os
 import pathlib
@@ -20,7 +21,9 @@ import grpc
 import harness
 from harness import (EXAMPLE, Client, Daemon, LossyProxy, cli, create, error_of, example_spec, job_pb2,
                      load_json)
-from penstock.v1 import admin_service_pb2, checkpoint_service_pb2, job_spec_pb2
+from penstock.v1 import (admin_service_pb2, checkpoint_service_pb2, checkpoint_service_pb2_grpc,
+                         job_pb2_grpc, job_spec_pb2, transfer_service_pb2,
+                         transfer_service_pb2_grpc)
 
 
 def tearDownModule():
@@ -281,31 +284,81 @@ class LostReplyTest(DaemonTest):
     def jobs(self):
         return self.client.jobs.ListJobs(job_pb2.ListJobsRequest()).jobs
 
-    def test_each_mutating_call_has_one_effect(self):
-        spec = example_spec(max_steps=3)
-        request = job_pb2.CreateJobRequest(spec=spec, request_id="create-1")
-        job = self.call_twice(lambda c: c.jobs.CreateJob(request, timeout=30)).job
-        self.assertEqual([j.name for j in self.jobs()], [job.name])
-        self.client.wait(job.name)
+    def audited(self):
+        """What has had an effect, in order."""
+        entries = self.client.admin.ListAuditEntries(
+            admin_service_pb2.ListAuditEntriesRequest(page_size=1000)).entries
+        return [entry.method.rpartition("/")[2] for entry in entries]
 
-        checkpoint = self.client.checkpoints.ListCheckpoints(
-            checkpoint_service_pb2.ListCheckpointsRequest(parent=job.name)).checkpoints[-1]
-        export = checkpoint_service_pb2.ExportCheckpointRequest(
-            request_id="export-1",
-            spec=job_pb2.ExportSpec(checkpoint=checkpoint.name,
-                                    directory=str(self.daemon.work / "out")))
-        exported = self.call_twice(lambda c: c.checkpoints.ExportCheckpoint(export, timeout=30)).job
+    def once(self, service, request):
+        """The reply to a call whose first reply was lost, and which had its effect once."""
+        name = type(request).__name__.removesuffix("Request")
+        request.request_id = f"{name}-{len(self.tried)}"
+        self.tried.append(name)
+        before = self.audited()
+        stub = {"jobs": job_pb2_grpc.JobServiceStub,
+                "checkpoints": checkpoint_service_pb2_grpc.CheckpointServiceStub,
+                "transfers": transfer_service_pb2_grpc.TransferServiceStub}[service]
+        reply = self.call_twice(lambda c: getattr(stub(c.channel), name)(request, timeout=30))
+        self.assertEqual(self.audited(), before + [name])
+        return reply
+
+    def wait_for_state(self, name, state):
+        deadline = time.monotonic() + harness.DEADLINE
+        while self.client.get(name).state != state:
+            self.assertLess(time.monotonic(), deadline, self.client.get(name))
+            time.sleep(0.05)
+
+    def checkpoint_of(self, name):
+        deadline = time.monotonic() + harness.DEADLINE
+        while True:
+            saved = self.client.checkpoints.ListCheckpoints(
+                checkpoint_service_pb2.ListCheckpointsRequest(parent=name)).checkpoints
+            if saved:
+                return saved[-1].name
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+
+    def test_each_mutating_call_has_one_effect(self):
+        self.tried = []
+        job = self.once("jobs", job_pb2.CreateJobRequest(spec=example_spec(max_steps=100_000))).job
+        self.assertEqual([j.name for j in self.jobs()], [job.name])
+        self.client.wait_for_step(job.name, 3)
+        self.once("checkpoints", checkpoint_service_pb2.SaveCheckpointRequest(parent=job.name))
+        checkpoint = self.checkpoint_of(job.name)
+        self.once("checkpoints",
+                  checkpoint_service_pb2.PinCheckpointRequest(name=checkpoint, pinned=True))
+        self.once("jobs", job_pb2.PauseJobRequest(name=job.name))
+        self.wait_for_state(job.name, job_pb2.JOB_STATE_PAUSED)
+        self.once("jobs", job_pb2.ResumeJobRequest(name=job.name))
+        self.wait_for_state(job.name, job_pb2.JOB_STATE_RUNNING)
+        self.once("jobs", job_pb2.CancelJobRequest(name=job.name))
+        ended = self.client.wait(job.name)
+        self.assertEqual((ended.state, ended.attempt), (job_pb2.JOB_STATE_CANCELLED, 2))
+
+        exported = self.once("checkpoints", checkpoint_service_pb2.ExportCheckpointRequest(
+            spec=job_pb2.ExportSpec(checkpoint=checkpoint,
+                                    directory=str(self.daemon.work / "out")))).job
         self.assertEqual(self.client.wait(exported.name).state, job_pb2.JOB_STATE_SUCCEEDED)
         self.assertEqual(len(self.jobs()), 2)
-
-        delete = job_pb2.DeleteJobRequest(name=exported.name, request_id="delete-1")
-        self.call_twice(lambda c: c.jobs.DeleteJob(delete, timeout=30))
+        self.client.checkpoints.PinCheckpoint(
+            checkpoint_service_pb2.PinCheckpointRequest(name=checkpoint, pinned=False))
+        self.once("checkpoints", checkpoint_service_pb2.DeleteCheckpointRequest(name=checkpoint))
+        self.once("jobs", job_pb2.DeleteJobRequest(name=exported.name))
         self.assertEqual([j.name for j in self.jobs()], [job.name])
 
-        long_job = create(self.client, example_spec(max_steps=100000))
-        cancel = job_pb2.CancelJobRequest(name=long_job.name, request_id="cancel-1")
-        self.call_twice(lambda c: c.jobs.CancelJob(cancel, timeout=30))
-        self.assertEqual(self.client.wait(long_job.name).state, job_pb2.JOB_STATE_CANCELLED)
+        upload = self.once("transfers", transfer_service_pb2.CreateUploadRequest(
+            files=[transfer_service_pb2.FileEntry(
+                path="empty", bytes=0, sha256=hashlib.sha256(b"").hexdigest())])).upload.name
+        self.once("transfers", transfer_service_pb2.FinishUploadRequest(name=upload))
+        self.once("transfers", transfer_service_pb2.DeleteUploadRequest(name=upload))
+
+        with_id = {method.name for file in (job_pb2, checkpoint_service_pb2, transfer_service_pb2,
+                                            admin_service_pb2)
+                   for service in file.DESCRIPTOR.services_by_name.values()
+                   for method in service.methods
+                   if "request_id" in method.input_type.fields_by_name}
+        self.assertEqual(set(self.tried), with_id)
 
         sweep = job_pb2.CreateSweepRequest(request_id="sweep-1", spec=job_spec_pb2.SweepSpec(
             job=example_spec(max_steps=100000),

@@ -11,7 +11,7 @@ from harness import DEADLINE, EXAMPLE, SOURCE, Daemon, cli, load_json
 
 import penstock
 from google.protobuf import json_format
-from penstock.v1 import job_pb2
+from penstock.v1 import admin_service_pb2, job_pb2
 
 
 def tearDownModule():
@@ -46,6 +46,9 @@ class PythonClientTest(unittest.TestCase):
         self.assertIn("step 60/60", "\n".join(self.client.logs(job)))
         saved = self.client.checkpoints(job)
         self.assertEqual([c.step for c in saved], [50, 60])
+        self.assertEqual(self.client.server_info().checkpoint_seconds,
+                         max(c.write_seconds for c in saved))
+        self.assertGreater(saved[0].write_seconds, 0)
         self.assertTrue(self.client.pin(saved[0].name).pinned)
         self.assertFalse(self.client.pin(saved[0].name, False).pinned)
         exported = self.client.wait(self.client.export(job, self.daemon.work / "out"))
@@ -118,6 +121,30 @@ class PythonClientTest(unittest.TestCase):
         self.assertEqual(self.client.wait(job, check=False).state, job_pb2.JOB_STATE_CANCELLED)
         with self.assertRaises(penstock.JobFailed):
             self.client.wait(job)
+
+    def test_what_admins_do(self):
+        made = self.client.create_token("ann", admin_service_pb2.ROLE_VIEWER, comment="a script")
+        with penstock.Client.connect(str(self.daemon.socket), token=made.secret) as ann:
+            self.assertEqual(ann.server_info().caller.user, "ann")
+            with self.assertRaises(penstock.PenstockError) as raised:
+                ann.drain()
+            self.assertEqual(raised.exception.reason, "ROLE_INSUFFICIENT")
+        self.client.drain("new disks")
+        waiting = self.client.job(self.client.submit(self.spec(max_steps=100_000)))
+        self.assertIn("new disks", waiting.state_message)
+        self.client.undrain()
+        for message in self.client.follow(waiting, kinds=[job_pb2.WATCH_KIND_METRIC]):
+            if message.metrics.step >= 3:
+                break
+        names = {e["name"] for e in self.client.trace(waiting, timeout=DEADLINE)["traceEvents"]}
+        self.assertIn("thread_name", names)
+        self.assertEqual([token.name for token in self.client.tokens()], [made.token.name])
+        self.assertTrue(self.client.revoke_token(made.token).HasField("revoke_time"))
+        methods = [entry.method.rpartition("/")[2] for entry in self.client.audit_entries()]
+        self.assertEqual(methods, ["CreateToken", "DrainServer", "CreateJob", "DrainServer",
+                                   "RevokeToken"])
+        self.assertEqual(len(list(self.client.audit_entries(after=3))), 2)
+        self.client.cancel(waiting)
 
     def test_following_goes_on_over_a_killed_daemon(self):
         job = self.client.submit(self.spec(max_steps=300))

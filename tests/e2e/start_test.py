@@ -93,6 +93,10 @@ class StartTest(unittest.TestCase):
         self.daemon.terminate()
         self.assertFalse((self.daemon.state / "endpoint.json").exists())
 
+    def test_root_is_told_what_it_is(self):
+        self.daemon.start()
+        self.assertEqual("running as root" in self.daemon.log_text(), os.geteuid() == 0)
+
     def test_a_signal_at_any_moment_is_a_stop_in_good_order(self):
         """Threads of libraries, such as OpenBLAS', block no signal: one that comes while the daemon does
         not wait for it would end the process by way of them."""

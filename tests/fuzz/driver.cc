@@ -62,7 +62,7 @@ struct Bounds {
 [[noreturn]] void RunCases(const TargetFactory& factory, const RunArgs& args, const Bounds& bounds,
                            const SharedPage& shared) {
   {
-    const std::unique_ptr<Target> target = factory.make(args.testdata);
+    std::unique_ptr<Target> target = factory.make(args.testdata);
     for (int64_t number = shared->next_case; !bounds.Over(number); ++number) {
       shared->next_case = number;
       Random random(args.seed + number / kCasesOfASeed, number % kCasesOfASeed);
@@ -76,6 +76,7 @@ struct Bounds {
       if (!outcome.ok()) {
         const std::string text(outcome.status().message());
         std::strncpy(shared->violation, text.c_str(), sizeof(shared->violation) - 1);
+        target.reset();  // with the files and processes that it has
         std::_Exit(1);
       }
       if (*outcome == Outcome::kAccepted) ++shared->accepted;

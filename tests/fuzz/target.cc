@@ -30,21 +30,6 @@ absl::Status CheckRefusal(const absl::Status& refusal, std::string_view input) {
   return Violation("refused without a reason", input);
 }
 
-const std::vector<TargetFactory>& Targets() {
-  static const auto* const targets = new std::vector<TargetFactory>{
-      {"tokenizer_json", MakeTokenizerJsonTarget},
-      {"sentencepiece", MakeSentencePieceTarget},
-      {"template", MakeTemplateTarget},
-      {"json_lines", MakeJsonLinesTarget},
-      {"json_array", MakeJsonArrayTarget},
-      {"csv", MakeCsvTarget},
-      {"dataset_info", MakeDatasetInfoTarget},
-      {"provenance", MakeProvenanceTarget},
-      {"encoder", MakeEncoderTarget},
-  };
-  return *targets;
-}
-
 std::string ReadSeed(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) {

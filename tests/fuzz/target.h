@@ -37,7 +37,7 @@ struct TargetFactory {
   std::unique_ptr<Target> (*make)(const std::string& testdata);
 };
 
-// All of them: tests/fuzz/*_target.cc.
+// All those of the program: engine_targets.cc, server/server_targets.cc.
 const std::vector<TargetFactory>& Targets();
 
 // Made by the file of their name.

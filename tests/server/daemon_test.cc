@@ -8,6 +8,7 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <map>
 #include <set>
 #include <thread>
@@ -610,6 +611,55 @@ TEST_F(DaemonTest, StreamsAreLimitedAndAllGoneAfterTheirClientsAre) {
   }
   EXPECT_EQ(daemon_->open_streams(), 0);
   EXPECT_EQ(client_->Get(name).state(), v1::JOB_STATE_RUNNING);
+}
+
+TEST_F(DaemonTest, Bc48WatchesThatAreGivenUpLeaveNothing) {
+  Start();
+  const std::string name = client_->Submit({{"steps", "100000"}, {"step_ms", "1"}});
+  client_->WaitForState(name, v1::JOB_STATE_RUNNING);
+  for (int i = 0; i < 1000; ++i) {
+    grpc::ClientContext context;
+    const auto reader = client_->jobs->WatchJobs(&context, Watch(name));
+    v1::WatchJobsResponse message;
+    if (i % 2 == 0) {
+      EXPECT_TRUE(reader->Read(&message));
+    }
+    context.TryCancel();
+    EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  }
+  for (int i = 0; i < 3000 && daemon_->open_streams() > 0; ++i) {
+    std::this_thread::sleep_for(milliseconds(10));
+  }
+  EXPECT_EQ(daemon_->open_streams(), 0);
+  EXPECT_EQ(client_->Get(name).state(), v1::JOB_STATE_RUNNING);
+}
+
+// With gRPC's own limits the first one would be cut as well: at its fourth ping.
+TEST_F(DaemonTest, Bc46QuietStreamsOutliveClientsThatPing) {
+  options_.stream_heartbeat = std::chrono::hours(1);
+  Start();
+  const auto watch = [this](int ping_every_ms) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ping_every_ms);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 60'000);
+    arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
+    arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+    const auto jobs = v1::JobService::NewStub(grpc::CreateCustomChannel(
+        "unix:" + daemon_->socket(), grpc::InsecureChannelCredentials(), arguments));
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(24));
+    const auto reader = jobs->WatchJobs(&context, Watch("jobs/-"));
+    v1::WatchJobsResponse message;
+    while (reader->Read(&message)) {
+    }
+    return reader->Finish();
+  };
+  auto patient = std::async(std::launch::async, watch, 5500);
+  const grpc::Status hasty = watch(1000);
+  EXPECT_EQ(hasty.error_code(), grpc::StatusCode::UNAVAILABLE) << "pings that nobody sends";
+  const grpc::Status kept = patient.get();
+  EXPECT_EQ(kept.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED) << kept.error_message();
 }
 
 TEST_F(DaemonTest, ExpiredCallsDoNoWork) {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "tests/server/daemon_fixture.h"
+#include "tests/server/raw_call.h"
 
 namespace penstock::server {
 
@@ -19,13 +19,11 @@ inline Headers Bearer(const std::string& secret) {
   return {{"authorization", absl::StrCat("Bearer ", secret)}};
 }
 
-struct RawReply {
-  grpc::Status status;
-  std::vector<std::string> messages;
-};
 // Any method, unary or not, by its full name: sends one message, reads all there are.
-RawReply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
-                 const std::string& request, const Headers& headers);
+inline RawReply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
+                        const std::string& request, const Headers& headers) {
+  return Make({.method = method, .requests = {request}, .headers = headers}, channel);
+}
 
 inline RawReply CallRaw(const std::shared_ptr<grpc::Channel>& channel, const std::string& method,
                         const google::protobuf::Message& request, const Headers& headers) {

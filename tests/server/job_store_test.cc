@@ -1,5 +1,6 @@
 #include "server/store/job_store.h"
 
+#include <sqlite3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -201,6 +202,22 @@ TEST_F(JobStoreTest, ANewerSchemaIsRefusedAndLeftAlone) {
   ASSERT_FALSE(opened.ok());
   EXPECT_EQ(ReasonOf(opened.status()), reason::kStoreCorrupt);
   EXPECT_THAT(std::string(opened.status().message()), HasSubstr("999"));
+}
+
+// Whoever looks into the file sees that it is in use, and holds up no write of ours.
+TEST_F(JobStoreTest, NobodyElseOpensTheDatabase) {
+  Insert("jobs/abcd");
+  sqlite3* other = nullptr;
+  ASSERT_EQ(sqlite3_open(path().c_str(), &other), SQLITE_OK);
+  for (const std::string statement : {"SELECT count(*) FROM job", "BEGIN IMMEDIATE", "VACUUM"}) {
+    EXPECT_EQ(sqlite3_exec(other, statement.c_str(), nullptr, nullptr, nullptr), SQLITE_BUSY)
+        << statement << ": " << sqlite3_errmsg(other);
+    Insert("jobs/after-" + statement);
+  }
+  EXPECT_FALSE(JobStore::Open(path()).ok());
+  EXPECT_EQ(sqlite3_close(other), SQLITE_OK);
+  Reopen();
+  EXPECT_EQ(store_->UnfinishedJobs()->size(), 4u);
 }
 
 TEST_F(JobStoreTest, ADamagedFileIsRefusedWithAWayOut) {

@@ -22,6 +22,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/store/job_state.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/test_support.h"
 
 namespace penstock::server {
@@ -111,6 +112,22 @@ TEST(DaemonProcessTest, ASecondDaemonExits78NamingTheFirst) {
   DaemonProcess second(directory);
   EXPECT_EQ(second.Wait(), 78);
   EXPECT_THAT(second.Log(), HasSubstr("another penstockd has"));
+}
+
+// Found by fuzzing: each was a line in the log, which who may not even come in could fill a disk
+// with.
+TEST(DaemonProcessTest, RequestsThatAreNoTextAreRefusedAndFillNoLog) {
+  TestDirectory directory;
+  DaemonProcess daemon(directory);
+  Client client(directory.socket());
+  WaitUntilServing(client, daemon);
+  for (int i = 0; i < 20; ++i) {
+    const RawReply reply = Make({.method = "penstock.v1.JobService/GetJob",
+                                 .requests = {std::string("\x0a\x02\xff\xff", 4)}},
+                                client.channel);
+    EXPECT_FALSE(reply.status.ok());
+  }
+  EXPECT_THAT(daemon.Log(), testing::Not(HasSubstr("UTF-8")));
 }
 
 TEST(DaemonProcessTest, ConfigurationsThatCannotBeExit78) {

@@ -1,14 +1,34 @@
 // What is looked at when a daemon starts, and what its watchdog is fed on.
 #include "server/start_checks.h"
 
+#include <dlfcn.h>
+#include <sys/vfs.h>
+
 #include <cstring>
 #include <future>
 #include <map>
+#include <optional>
 
+#include "engine/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/jobs/queue_pulse.h"
 #include "server/store/state_directory.h"
+#include "tests/server/test_support.h"
+
+namespace {
+// What statfs(2) says every directory lies on; nothing: the truth.
+std::optional<int64_t> pretended_file_system;
+}  // namespace
+
+// In place of the C library's.
+extern "C" int statfs(const char* path, struct statfs* info) {
+  static const auto real =
+      reinterpret_cast<int (*)(const char*, struct statfs*)>(dlsym(RTLD_NEXT, "statfs"));
+  const int result = real(path, info);
+  if (result == 0 && pretended_file_system) info->f_type = *pretended_file_system;
+  return result;
+}
 
 namespace penstock::server {
 namespace {
@@ -75,6 +95,20 @@ TEST(StartChecksTest, FileSystemsOfSeveralMachinesAreKnown) {
   EXPECT_EQ(SharedFileSystemName(0xEF53), nullptr) << "ext4";
   EXPECT_EQ(SharedFileSystemName(0x01021994), nullptr) << "tmpfs";
   EXPECT_EQ(SharedFileSystemName(0x794C7630), nullptr) << "overlayfs, of containers";
+}
+
+TEST(StartChecksTest, AStateDirectoryOnNfsIsRefusedWithTheWayOut) {
+  const TestDirectory directory;
+  ASSERT_TRUE(StateDirectory::Prepare(directory.path() + "/local").ok());
+  pretended_file_system = 0x6969;
+  const absl::Status refused = StateDirectory::Prepare(directory.state()).status();
+  pretended_file_system.reset();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(ReasonOf(refused), reason::kConfigInvalid);
+  EXPECT_EQ(MetadataOf(refused)["file_system"], "NFS");
+  EXPECT_THAT(std::string(refused.message()),
+              testing::AllOf(HasSubstr(directory.state() + " lies on NFS"),
+                             HasSubstr("Choose a state_directory on a local disk")));
 }
 
 TEST(QueuePulseTest, AQueueThatHangsIsNoticedAndItsReturnToo) {

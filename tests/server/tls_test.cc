@@ -1,4 +1,7 @@
 // TLS on the TCP port: who is believed, what is reloaded, what is refused at start.
+#include <openssl/bio.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <sys/stat.h>
 
 #include <thread>
@@ -18,6 +21,24 @@ namespace {
 using testing::HasSubstr;
 
 constexpr char kInfo[] = "penstock.v1.AdminService/GetServerInfo";
+
+// Whether a client that knows no newer version, and no other ciphers, is served.
+bool ShakesHands(const std::string& address, int newest_version, const char* ciphers) {
+  SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+  SSL_CTX_set_security_level(context, 0);  // it would agree to anything
+  SSL_CTX_set_min_proto_version(context, TLS1_VERSION);
+  SSL_CTX_set_max_proto_version(context, newest_version);
+  EXPECT_EQ(SSL_CTX_set_cipher_list(context, ciphers), 1) << ciphers;
+  EXPECT_EQ(SSL_CTX_set_alpn_protos(context, reinterpret_cast<const unsigned char*>("\x02h2"), 3),
+            0);
+  BIO* const connection = BIO_new_ssl_connect(context);
+  BIO_set_conn_hostname(connection, address.c_str());
+  const bool done = BIO_do_handshake(connection) == 1;
+  ERR_clear_error();
+  BIO_free_all(connection);
+  SSL_CTX_free(context);
+  return done;
+}
 
 class TlsTest : public DoorTest {
  protected:
@@ -69,6 +90,18 @@ TEST_F(TlsTest, ServesTlsWithTokensAndNothingInPlainText) {
             grpc::StatusCode::UNAVAILABLE);
   // The socket goes on as before.
   EXPECT_EQ(UserOf(CallRaw(client_->channel, kInfo, "", {})), "local");
+}
+
+TEST_F(TlsTest, NobodyTalksItDownToAnOldVersionOrNoCipher) {
+  Start();
+  const std::string address = daemon_->tcp_address();
+  EXPECT_TRUE(ShakesHands(address, TLS1_3_VERSION, "ALL"));
+  EXPECT_TRUE(ShakesHands(address, TLS1_2_VERSION, "ALL"));
+  EXPECT_FALSE(ShakesHands(address, TLS1_1_VERSION, "ALL"));
+  EXPECT_FALSE(ShakesHands(address, TLS1_VERSION, "ALL"));
+  for (const char* weak : {"eNULL", "aNULL", "kRSA+AES128"}) {
+    EXPECT_FALSE(ShakesHands(address, TLS1_2_VERSION, weak)) << weak;
+  }
 }
 
 TEST_F(TlsTest, ReadsRenewedCertificatesWithoutARestart) {

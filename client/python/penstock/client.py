@@ -1,13 +1,15 @@
-"""The client: one method for each thing that `penstock` can do with jobs."""
+"""The client: one method for each thing that `penstock` can do with jobs, and those of admins."""
 
 from __future__ import annotations
 
+import datetime
+import json
 import os
 import pathlib
 import time
 import uuid
 from types import TracebackType
-from typing import Any, Iterable, Iterator, List, Mapping, Optional, Sequence, Type, Union
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Sequence, Type, Union
 
 from google.protobuf.message import Message
 
@@ -205,6 +207,14 @@ class Client:
             return rows
         return pandas.DataFrame(rows)
 
+    def trace(self, job: Union[str, job_pb2.Job], *, timeout: Optional[float] = None) -> Dict[str, Any]:
+        """What each lane did in the step that a running job does next, measured: a Chrome trace, which
+        json.dump() writes as the file that Perfetto opens."""
+        pieces = self._connection.stream(self._jobs.TraceJob,
+                                         job_pb2.TraceJobRequest(name=_job_name(job)), timeout)
+        trace: Dict[str, Any] = json.loads("".join(piece.chrome_trace for piece in pieces))
+        return trace
+
     # Checkpoints
 
     def checkpoints(self, job: Union[str, job_pb2.Job]) -> List[checkpoint_pb2.Checkpoint]:
@@ -276,3 +286,51 @@ class Client:
 
     def devices(self) -> List[device_pb2.Device]:
         return list(self._call(self._admin.ListDevices, admin_service_pb2.ListDevicesRequest()).devices)
+
+    def drain(self, message: str = "") -> None:
+        """The daemon starts no more jobs; what runs, runs on. `message` is what those who wait are told."""
+        self._call(self._admin.DrainServer,
+                   admin_service_pb2.DrainServerRequest(draining=True, message=message))
+
+    def undrain(self) -> None:
+        self._call(self._admin.DrainServer, admin_service_pb2.DrainServerRequest())
+
+    def create_token(self, user: str, role: "admin_service_pb2.Role", *,
+                     expires: Optional[datetime.datetime] = None,
+                     comment: str = "") -> admin_service_pb2.CreateTokenResponse:
+        """A token and its secret, which is told this once. Tried once: if the reply is lost, make another
+        and revoke this one. `expires` needs a time zone."""
+        request = admin_service_pb2.CreateTokenRequest(user=user, role=role, comment=comment)
+        if expires is not None:
+            if expires.tzinfo is None:
+                raise ValueError(f"expires: found {expires} without a time zone, expected one, such as "
+                                 "datetime.now(timezone.utc) + timedelta(days=30)")
+            request.expire_time.FromDatetime(expires)
+        return self._connection.call(self._admin.CreateToken, request, tries=1)
+
+    def tokens(self) -> Iterator[admin_service_pb2.Token]:
+        """Oldest first, without secrets, fetched as they are asked for."""
+        request = admin_service_pb2.ListTokensRequest()
+        while True:
+            page = self._call(self._admin.ListTokens, request)
+            yield from page.tokens
+            if not page.next_page_token:
+                return
+            request.page_token = page.next_page_token
+
+    def revoke_token(self, token: Union[str, admin_service_pb2.Token]) -> admin_service_pb2.Token:
+        """Refused from now on; its holder's open streams end."""
+        name = token.name if isinstance(token, admin_service_pb2.Token) else token
+        return self._call(self._admin.RevokeToken, admin_service_pb2.RevokeTokenRequest(
+            name=name if name.startswith("tokens/") else "tokens/" + name)).token
+
+    def audit_entries(self, after: int = 0) -> Iterator[admin_service_pb2.AuditEntry]:
+        """What was done by whom, oldest first, from behind the entry of that sequence number, fetched as
+        they are asked for. `penstock admin audit verify` checks that none was changed or taken out."""
+        request = admin_service_pb2.ListAuditEntriesRequest(after=after)
+        while True:
+            page = self._call(self._admin.ListAuditEntries, request)
+            yield from page.entries
+            if not page.entries or page.entries[-1].sequence >= page.last_sequence:
+                return
+            request.after = page.entries[-1].sequence

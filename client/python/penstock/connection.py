@@ -176,13 +176,15 @@ class Connection:
                                 metadata={"endpoint": endpoint})
         self.channel = grpc.insecure_channel(endpoint, options=OPTIONS)
 
-    def call(self, method: Callable[..., Any], request: Any, *, timeout: Optional[float] = None) -> Any:
+    def call(self, method: Callable[..., Any], request: Any, *, timeout: Optional[float] = None,
+             tries: int = TRIES) -> Any:
         """A unary call. Tried up to four times if the daemon is unavailable, which is harmless: reads
-        change nothing, and what changes something has the same request_id each time."""
+        change nothing, and what changes something has the same request_id each time, or changes nothing
+        when it is done again. What is neither has one try."""
         deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
         request_id = getattr(request, "request_id", "")
         pause = FIRST_PAUSE
-        for tries_left in reversed(range(TRIES)):
+        for tries_left in reversed(range(tries)):
             try:
                 return method(request, timeout=max(deadline - time.monotonic(), 0.001),
                               metadata=self._metadata)
