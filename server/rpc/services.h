@@ -18,6 +18,7 @@
 #include "server/jobs/upload_manager.h"
 #include "server/jobs/worker_manager.h"
 #include "server/jobs/worker_reports.h"
+#include "server/rpc/rpc_meter.h"
 #include "server/rpc/transfer_streams.h"
 #include "server/rpc/watch_streams.h"
 #include "server/store/state_directory.h"
@@ -38,6 +39,7 @@ struct ServiceContext {
   WorkerReports& reports;
   WatchStreams& watches;
   EventHub& hub;
+  const RpcMeter& rpc_meter;
   UploadManager& uploads;
   UploadFiles& upload_files;
   FileSources& sources;

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/base/status.h"
 #include "server/store/job_state.h"
 #include "server/store/schema.h"
@@ -102,7 +101,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path
   };
   if (absl::Status status = prepare(); !status.ok()) return WithWayOut(status, path);
   std::unique_ptr<JobStore> store(new JobStore(std::move(database)));
-  if (absl::Status loaded = store->LoadOwners(); !loaded.ok()) return WithWayOut(loaded, path);
+  if (absl::Status loaded = store->LoadIndexes(); !loaded.ok()) return WithWayOut(loaded, path);
   return store;
 }
 
@@ -111,12 +110,14 @@ JobStore::JobStore(std::unique_ptr<Database> database)
   database_->set_commit_hook(access_.get());
 }
 
-absl::Status JobStore::LoadOwners() {
-  Statement list(*database_, "SELECT name, owner FROM job");
+absl::Status JobStore::LoadIndexes() {
+  Statement list(*database_, "SELECT row, name, state, owner, message FROM job");
   while (true) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
     if (!more) return absl::OkStatus();
-    owners_.Set(list.Bytes(0), list.Bytes(1));
+    const std::string name = list.Bytes(1), owner = list.Bytes(3);
+    owners_.Set(name, owner);
+    board_.Put(list.Int64(0), name, static_cast<v1::JobState>(list.Int64(2)), owner, list.Bytes(4));
   }
 }
 
@@ -161,12 +162,13 @@ absl::Status JobStore::InsertJob(const v1::Job& job, const RequestRecord* reques
                  absl::StrCat(job.name(), " exists; choose another job_id or leave it empty"),
                  {{"job", job.name()}, {"field", "job_id"}});
   }
+  std::string bytes = job.SerializeAsString();
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_, "INSERT INTO job (name, state, owner, message) VALUES (?, ?, ?, ?)")
           .Bind(job.name())
           .Bind(static_cast<int64_t>(job.state()))
           .Bind(job.owner())
-          .BindBlob(job.SerializeAsString())
+          .BindBlob(bytes)
           .Run());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(job.name()));
   v1::WatchJobsResponse event;
@@ -176,6 +178,7 @@ absl::Status JobStore::InsertJob(const v1::Job& job, const RequestRecord* reques
   NameResource(job.name());
   PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
   owners_.Set(job.name(), job.owner());
+  board_.Put(row, job.name(), job.state(), job.owner(), std::move(bytes));
   return absl::OkStatus();
 }
 
@@ -190,12 +193,13 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
                      StateName(from), " to ", StateName(after.state())),
         {{"job", after.name()}, {"state", StateName(before.job.state())}});
   }
+  std::string bytes = after.SerializeAsString();
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_,
                 "UPDATE job SET state = ?, worker_deaths = ?, message = ? WHERE row = ?")
           .Bind(static_cast<int64_t>(after.state()))
           .Bind(static_cast<int64_t>(worker_deaths))
-          .BindBlob(after.SerializeAsString())
+          .BindBlob(bytes)
           .Bind(before.row)
           .Run());
   if (after.state() == v1::JOB_STATE_STARTING) {
@@ -209,7 +213,9 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
   *event.mutable_state_changed()->mutable_job() = after;
   PENSTOCK_RETURN_IF_ERROR(InsertEvent(before.row, std::move(event)));
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
-  return transaction->Commit();
+  PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
+  board_.Put(before.row, after.name(), after.state(), after.owner(), std::move(bytes));
+  return absl::OkStatus();
 }
 
 absl::Status JobStore::DeleteJob(const std::string& name, const RequestRecord* request) {
@@ -226,6 +232,7 @@ absl::Status JobStore::DeleteJob(const std::string& name, const RequestRecord* r
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
   PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
   owners_.Remove(name);
+  board_.Remove(name);
   return absl::OkStatus();
 }
 
@@ -241,37 +248,6 @@ absl::StatusOr<StoredJob> JobStore::GetJob(const std::string& name) {
   PENSTOCK_ASSIGN_OR_RETURN(const bool found, find.Bind(name).Step());
   if (!found) return NotFound(name);
   return ReadJob(find);
-}
-
-absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(int64_t before_row,
-                                                          const std::vector<v1::JobState>& states,
-                                                          const std::string& owner, int64_t limit,
-                                                          int64_t max_bytes) {
-  std::string sql = absl::StrCat(kSelectJob, "WHERE row < ?");
-  if (!states.empty()) {
-    // Numbers of a closed enum: safe to print into the text.
-    absl::StrAppend(&sql, " AND state IN (",
-                    absl::StrJoin(states, ",",
-                                  [](std::string* out, v1::JobState state) {
-                                    absl::StrAppend(out, static_cast<int>(state));
-                                  }),
-                    ")");
-  }
-  if (!owner.empty()) absl::StrAppend(&sql, " AND owner = ?");
-  Statement list(*database_, absl::StrCat(sql, " ORDER BY row DESC LIMIT ?"));
-  list.Bind(before_row);
-  if (!owner.empty()) list.Bind(owner);
-  list.Bind(limit);
-  std::vector<StoredJob> jobs;
-  int64_t bytes = 0;
-  while (true) {
-    PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
-    if (!more || bytes >= max_bytes) break;
-    PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, ReadJob(list));
-    bytes += static_cast<int64_t>(stored.job.ByteSizeLong());
-    jobs.push_back(std::move(stored));
-  }
-  return jobs;
 }
 
 absl::StatusOr<std::vector<std::string>> JobStore::JobNames() {

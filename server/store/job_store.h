@@ -23,6 +23,7 @@
 #include "penstock/v1/job.pb.h"
 #include "server/access/owner_index.h"
 #include "server/store/access_store.h"
+#include "server/store/job_board.h"
 #include "server/store/sqlite.h"
 
 namespace penstock::server {
@@ -86,12 +87,6 @@ class JobStore {
   absl::Status DeleteJob(const std::string& name, const RequestRecord* request);
   // NotFound / JOB_NOT_FOUND.
   absl::StatusOr<StoredJob> GetJob(const std::string& name);
-  // Newest first, rows below `before_row`, at most `limit` jobs and about `max_bytes`, at least
-  // one. Empty `states`, `owner`: all.
-  absl::StatusOr<std::vector<StoredJob>> ListJobs(int64_t before_row,
-                                                  const std::vector<v1::JobState>& states,
-                                                  const std::string& owner, int64_t limit,
-                                                  int64_t max_bytes);
   absl::StatusOr<std::vector<std::string>> JobNames();
   // Jobs that have not ended, oldest first.
   absl::StatusOr<std::vector<StoredJob>> UnfinishedJobs();
@@ -134,6 +129,8 @@ class JobStore {
 
   // Tokens and the audit log.
   AccessStore& access() { return *access_; }
+  // The jobs that are there, to be read by any thread.
+  JobBoard& board() { return board_; }
   // Of the jobs that are there, and of what else has one; in step with the store.
   OwnerIndex& owners() { return owners_; }
   // The one connection, for the tables of upload_store.h.
@@ -141,7 +138,7 @@ class JobStore {
 
  private:
   explicit JobStore(std::unique_ptr<Database> database);
-  absl::Status LoadOwners();
+  absl::Status LoadIndexes();
   absl::Status Migrate();
   absl::StatusOr<int64_t> RowOf(const std::string& name);
   absl::Status InsertEvent(int64_t row, v1::WatchJobsResponse message);
@@ -149,6 +146,7 @@ class JobStore {
 
   std::unique_ptr<Database> database_;
   std::unique_ptr<AccessStore> access_;
+  JobBoard board_;
   OwnerIndex owners_;
 };
 
