@@ -3,7 +3,7 @@
 //
 // JobStore puts each job here after the transaction that changed it, before anybody is told of the
 // change; what memory alone knows of a job that has not ended comes from JobTable. Jobs lie here as
-// they lie in the database, serialized: about 2 KB each.
+// they lie in the database, serialized: a few KB each.
 #pragma once
 
 #include <cstdint>
