@@ -24,6 +24,8 @@ Signals
                     penstockd on this state directory; with drain they run to their end. Both have
                     drain_seconds for it; SIGINT (Ctrl-C) then cuts the wait. What still runs then,
                     or with leave, goes on without the daemon, and the next one adopts it.
+  SIGHUP            The TLS files are checked, and what is wrong with them is in the log. They are
+                    read again when they change without it; other settings need a restart.
 Exit codes
   0   stopped with no job left       75  stopped with jobs left: start me again
   2   usage                          78  cannot run with this configuration: do not retry

@@ -38,6 +38,7 @@
 #include "server/rpc/door.h"
 #include "server/rpc/guarded_services.h"
 #include "server/rpc/job_service.h"
+#include "server/rpc/rpc_meter.h"
 #include "server/rpc/transfer_service.h"
 #include "server/rpc/worker_service.h"
 #include "server/tls_files.h"
@@ -153,6 +154,7 @@ struct Daemon::Parts {
   std::optional<AdminManager> admin;
   std::optional<JobMoves> moves;
   std::optional<WatchStreams> watches;
+  RpcMeter rpc_meter;
   std::optional<ServiceContext> context;
   std::optional<JobServiceImpl> job_service;
   std::optional<CheckpointServiceImpl> checkpoint_service;
@@ -183,6 +185,7 @@ struct Daemon::Parts {
   absl::Status ServeHttp();
   absl::Status WriteEndpoint() const;
   void NoteTokenUse(const std::string& name, absl::Time time);
+  void CheckCertificate() const;
   void WatchCertificate();
   void Tick();
   void FollowMetricFiles();
@@ -310,6 +313,7 @@ void Daemon::Parts::BuildServices() {
                                  .reports = *reports,
                                  .watches = *watches,
                                  .hub = hub,
+                                 .rpc_meter = rpc_meter,
                                  .uploads = *uploads,
                                  .upload_files = *upload_files,
                                  .sources = *sources,
@@ -356,7 +360,7 @@ void Daemon::Parts::NoteTokenUse(const std::string& name, absl::Time time) {
   });
 }
 
-void Daemon::Parts::WatchCertificate() {
+void Daemon::Parts::CheckCertificate() const {
   if (!HasTls(options.tls)) return;
   const absl::Time now = absl::Now();
   if (const absl::Status checked = CheckTls(options.tls, now); !checked.ok()) {
@@ -365,6 +369,10 @@ void Daemon::Parts::WatchCertificate() {
              left < kCertificateWarning) {
     spdlog::warn("{} expires in {} hours", options.tls.certificate(), absl::ToInt64Hours(left));
   }
+}
+
+void Daemon::Parts::WatchCertificate() {
+  CheckCertificate();
   validation.PostAfter(std::chrono::hours(1), [this] { WatchCertificate(); });
 }
 
@@ -415,6 +423,7 @@ absl::Status Daemon::Parts::Serve() {
                                               .services = {&*guarded_jobs, &*guarded_checkpoints,
                                                            &*guarded_admin, &*guarded_transfers},
                                               .door = &*door,
+                                              .meter = &rpc_meter,
                                               .quota = &quota}));
   listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, true);
   validation.Post([this] { WatchCertificate(); });
@@ -519,6 +528,8 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(DaemonOptions options) {
 
 Daemon::Daemon(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 Daemon::~Daemon() { Stop(); }
+
+void Daemon::CheckCertificate() { parts_->CheckCertificate(); }
 
 void Daemon::BeginDrain(OnDrain running) {
   parts_->listener.server->GetHealthCheckService()->SetServingStatus(kHealthName, false);

@@ -69,6 +69,10 @@ class Daemon {
   // Stop().
   ~Daemon();
 
+  // Says in the log what is wrong with the TLS files, which are read again when they change. Any
+  // thread; by itself once an hour.
+  void CheckCertificate();
+
   // Readiness goes off, then nothing starts any more.
   void BeginDrain(OnDrain running);
   struct JobCounts {

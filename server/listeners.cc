@@ -121,11 +121,10 @@ absl::StatusOr<Listener> Listen(const ListenArgs& args) {
   SetLimits(builder);
   if (args.quota != nullptr) builder.SetResourceQuota(*args.quota);
   for (grpc::Service* service : args.services) builder.RegisterService(service);
-  if (args.door != nullptr) {
-    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> gates;
-    gates.push_back(GateForeignMethods(*args.door));
-    builder.experimental().SetInterceptorCreators(std::move(gates));
-  }
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  if (args.meter != nullptr) interceptors.push_back(MeterCalls(*args.meter));
+  if (args.door != nullptr) interceptors.push_back(GateForeignMethods(*args.door));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
   int unix_result = 0;
   int tcp_port = 0;
   builder.AddListeningPort(absl::StrCat("unix:", args.socket), grpc::InsecureServerCredentials(),

@@ -12,6 +12,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 #include "server/rpc/door.h"
+#include "server/rpc/rpc_meter.h"
 
 namespace penstock::server {
 
@@ -36,7 +37,8 @@ struct ListenArgs {
   std::string tcp_address;  // checked; empty: none
   std::shared_ptr<grpc::ServerCredentials> tcp_credentials = nullptr;  // null: plaintext
   std::vector<grpc::Service*> services;
-  Door* door = nullptr;  // for services that are not ours; null on the workers' socket
+  Door* door = nullptr;       // for services that are not ours; null on the workers' socket
+  RpcMeter* meter = nullptr;  // likewise null there
   grpc::ResourceQuota* quota = nullptr;
 };
 struct Listener {

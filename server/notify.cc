@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace penstock::server {
 
@@ -26,6 +27,10 @@ void NotifyServiceManager(const std::string& state) {
   sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
          reinterpret_cast<const struct sockaddr*>(&address), static_cast<socklen_t>(length));
   close(fd);
+}
+
+std::string ReloadingState(std::chrono::microseconds now) {
+  return absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", now.count());
 }
 
 std::optional<std::chrono::milliseconds> WatchdogInterval() {

@@ -11,6 +11,10 @@ namespace penstock::server {
 // manager that cannot be reached is not our trouble.
 void NotifyServiceManager(const std::string& state);
 
+// Around what the manager asked for with a reload. `now` is CLOCK_MONOTONIC's, by which the manager
+// knows that it is an answer to its signal, not to one before.
+std::string ReloadingState(std::chrono::microseconds now);
+
 // How often the manager wants WATCHDOG=1, if it wants it at all.
 std::optional<std::chrono::milliseconds> WatchdogInterval();
 

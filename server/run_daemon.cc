@@ -79,14 +79,14 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-// The signal that asks the daemon to stop, if one comes within `limit`; a hang-up means nothing to
-// it. Batch schedulers are told to send SIGUSR1 or SIGUSR2 for that.
-std::optional<int> AwaitStop(const sigset_t& signals, std::chrono::milliseconds limit) {
+// The signal that comes within `limit`. SIGHUP asks for a reload, the others for a stop: batch
+// schedulers are told to send SIGUSR1 or SIGUSR2 for that.
+std::optional<int> AwaitSignal(const sigset_t& signals, std::chrono::milliseconds limit) {
   const struct timespec wait {
     .tv_sec = limit.count() / 1000, .tv_nsec = limit.count() % 1000 * 1'000'000
   };
   const int number = sigtimedwait(&signals, nullptr, &wait);
-  if (number < 0 || number == SIGHUP) return std::nullopt;
+  if (number < 0) return std::nullopt;
   return number;
 }
 
@@ -173,10 +173,27 @@ void WaitForJobs(Daemon& daemon, std::chrono::seconds limit, const sigset_t& sig
   const auto deadline = Clock::now() + limit;
   while (daemon.CountJobs().running > 0 && Clock::now() < deadline) {
     NotifyServiceManager("EXTEND_TIMEOUT_USEC=10000000");
-    if (AwaitStop(signals, std::chrono::milliseconds(200)) == SIGINT) {
+    if (AwaitSignal(signals, std::chrono::milliseconds(200)) == SIGINT) {
       spdlog::info("interrupted: not waiting any longer");
       return;
     }
+  }
+}
+
+void Reload(Daemon& daemon) {
+  using std::chrono::microseconds;
+  // steady_clock is CLOCK_MONOTONIC.
+  const auto now = std::chrono::duration_cast<microseconds>(Clock::now().time_since_epoch());
+  NotifyServiceManager(ReloadingState(now));
+  daemon.CheckCertificate();
+  NotifyServiceManager("READY=1");
+}
+
+void AwaitStop(Daemon& daemon, const sigset_t& signals) {
+  while (true) {
+    const std::optional<int> number = AwaitSignal(signals, std::chrono::hours(1));
+    if (number && *number != SIGHUP) return;
+    if (number) Reload(daemon);
   }
 }
 
@@ -206,8 +223,7 @@ int RunDaemon(int argc, char** argv, EngineHooks hooks) {
   }
   NotifyServiceManager("READY=1");
 
-  while (!AwaitStop(signals, std::chrono::hours(1))) {
-  }
+  AwaitStop(daemon, signals);
   spdlog::info("stopping");
   NotifyServiceManager("STOPPING=1");
   daemon.BeginDrain(settings.on_terminate == OnTerminate::kSave ? OnDrain::kSave : OnDrain::kRunOn);

@@ -175,9 +175,7 @@ void HttpSite::Jobs(const Call& call) const {
   v1::ListJobsRequest request;
   request.set_page_size(static_cast<int32_t>(*size));
   request.set_page_token(Text(call.target, "page_token"));
-  services_.control.Post([this, call, request] {
-    Reply<v1::ListJobsResponse>(call.respond, services_.manager.List(request));
-  });
+  Reply<v1::ListJobsResponse>(call.respond, services_.manager.List(request));
 }
 
 void HttpSite::Job(const Call& call) const {
@@ -187,13 +185,11 @@ void HttpSite::Job(const Call& call) const {
 
 void HttpSite::WithJob(const Call& call,
                        std::function<void(const v1::GetJobResponse&)> work) const {
-  services_.control.Post([this, call, work = std::move(work)] {
-    v1::GetJobRequest request;
-    request.set_name(call.job);
-    const auto job = services_.manager.Get(request);
-    if (!job.ok()) return Reply<v1::GetJobResponse>(call.respond, job.status());
-    work(*job);
-  });
+  v1::GetJobRequest request;
+  request.set_name(call.job);
+  const auto job = services_.manager.Get(request);
+  if (!job.ok()) return Reply<v1::GetJobResponse>(call.respond, job.status());
+  work(*job);
 }
 
 void HttpSite::JobMetrics(const Call& call) const {

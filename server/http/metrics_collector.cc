@@ -83,6 +83,7 @@ MetricsSnapshot MetricsCollector::Look() {
   const v1::ListDevicesResponse devices = services_.manager.ListDevices();
   snapshot.devices.assign(devices.devices().begin(), devices.devices().end());
   snapshot.watch_streams = services_.watches.count();
+  snapshot.rpcs = services_.rpc_meter.Calls();
   for (const bool with_worker : {true, false}) {
     for (const auto& [row, active] : table_.active()) {
       if (HasWorker(active->state()) != with_worker) continue;

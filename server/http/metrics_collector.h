@@ -36,6 +36,7 @@ struct MetricsSnapshot {
   std::map<v1::JobState, int64_t> jobs_in_state;         // all that have not ended
   std::map<v1::StateReason, int64_t> queued_for_reason;  // of those that wait
   int64_t watch_streams = 0;
+  std::vector<MethodCalls> rpcs;
   std::vector<MeteredJob> jobs;
   int64_t omitted_jobs = 0;
   int64_t state_free_bytes = 0;

@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <iterator>
 #include <optional>
 #include <string_view>
 
@@ -55,6 +56,48 @@ void AddDaemon(const MetricsSnapshot& snapshot, MetricsText& text) {
   one("penstock_state_directory_free_bytes",
       "Room on the file system of the state directory, where checkpoints are.",
       static_cast<double>(snapshot.state_free_bytes));
+}
+
+// ---- Calls ----
+
+// As gRPC writes it: "NOT_FOUND".
+std::string_view CodeName(grpc::StatusCode code) {
+  constexpr std::string_view kNames[] = {"OK",
+                                         "CANCELLED",
+                                         "UNKNOWN",
+                                         "INVALID_ARGUMENT",
+                                         "DEADLINE_EXCEEDED",
+                                         "NOT_FOUND",
+                                         "ALREADY_EXISTS",
+                                         "PERMISSION_DENIED",
+                                         "RESOURCE_EXHAUSTED",
+                                         "FAILED_PRECONDITION",
+                                         "ABORTED",
+                                         "OUT_OF_RANGE",
+                                         "UNIMPLEMENTED",
+                                         "INTERNAL",
+                                         "UNAVAILABLE",
+                                         "DATA_LOSS",
+                                         "UNAUTHENTICATED"};
+  const auto place = static_cast<size_t>(code);
+  return place < std::size(kNames) ? kNames[place] : "UNKNOWN";
+}
+
+void AddCalls(const MetricsSnapshot& snapshot, MetricsText& text) {
+  text.Begin(Type::kCounter, "penstock_rpc_calls_total",
+             "gRPC calls that have ended, streams too, by method and code.");
+  for (const MethodCalls& calls : snapshot.rpcs) {
+    for (const auto& [code, count] : calls.by_code) {
+      text.Sample(static_cast<double>(count), {{"method", calls.method}, {"code", CodeName(code)}});
+    }
+  }
+  text.Begin(Type::kHistogram, "penstock_rpc_seconds",
+             "From the headers of a gRPC call to its status, streams not counted.");
+  for (const MethodCalls& calls : snapshot.rpcs) {
+    if (calls.timed == 0) continue;
+    text.Sample({.bounds = kRpcSeconds, .counts = calls.buckets, .sum = calls.seconds},
+                {"method", calls.method});
+  }
 }
 
 // ---- The queue ----
@@ -298,6 +341,7 @@ void AddJobs(const MetricsSnapshot& snapshot, MetricsText& text) {
 std::string MetricsPage(const MetricsSnapshot& snapshot) {
   MetricsText text;
   AddDaemon(snapshot, text);
+  AddCalls(snapshot, text);
   AddQueue(snapshot, text);
   AddUsers(snapshot, text);
   AddDevices(snapshot, text);

@@ -37,12 +37,29 @@ void AppendEscaped(std::string& text, std::string_view value) {
 
 void MetricsText::Begin(Type type, std::string_view name, std::string_view help) {
   name_ = name;
-  absl::StrAppend(&text_, "# HELP ", name_, " ", View(help), "\n# TYPE ", name_,
-                  type == Type::kCounter ? " counter\n" : " gauge\n");
+  const char* const word = type == Type::kGauge     ? "gauge"
+                           : type == Type::kCounter ? "counter"
+                                                    : "histogram";
+  absl::StrAppend(&text_, "# HELP ", name_, " ", View(help), "\n# TYPE ", name_, " ", word, "\n");
 }
 
-void MetricsText::Sample(double value, Labels labels) {
-  text_ += name_;
+void MetricsText::Sample(double value, Labels labels) { Write("", value, labels); }
+
+void MetricsText::Sample(const Histogram& histogram,
+                         std::pair<std::string_view, std::string_view> label) {
+  int64_t count = 0;
+  for (size_t i = 0; i < histogram.counts.size(); ++i) {
+    count += histogram.counts[i];
+    std::string bound;
+    AppendValue(bound, i < histogram.bounds.size() ? histogram.bounds[i] : INFINITY);
+    Write("_bucket", static_cast<double>(count), {label, {"le", bound}});
+  }
+  Write("_sum", histogram.sum, {label});
+  Write("_count", static_cast<double>(count), {label});
+}
+
+void MetricsText::Write(std::string_view suffix, double value, Labels labels) {
+  absl::StrAppend(&text_, name_, View(suffix));
   char before = '{';
   for (const auto& [key, label] : labels) {
     absl::StrAppend(&text_, std::string(1, before), View(key), "=\"");

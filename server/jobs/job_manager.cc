@@ -242,13 +242,13 @@ absl::StatusOr<v1::ExportCheckpointResponse> JobManager::Export(
 
 // ---- Reading ----
 
-absl::StatusOr<v1::GetJobResponse> JobManager::Get(const v1::GetJobRequest& request) {
+absl::StatusOr<v1::GetJobResponse> JobManager::Get(const v1::GetJobRequest& request) const {
   v1::GetJobResponse response;
   PENSTOCK_ASSIGN_OR_RETURN(*response.mutable_job(), table_.Get(request.name()));
   return response;
 }
 
-absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest& request) {
+absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest& request) const {
   std::vector<v1::JobState> states;
   for (const int state : request.states()) states.push_back(static_cast<v1::JobState>(state));
   std::sort(states.begin(), states.end());
@@ -258,26 +258,16 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest&
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t before,
                             ParsePageToken(request.page_token(), filter, INT64_MAX));
-  // One more than asked tells whether there is another page.
-  PENSTOCK_ASSIGN_OR_RETURN(
-      std::vector<StoredJob> jobs,
-      table_.store().ListJobs(
-          {.states = states, .owner = request.owner(), .sweep = request.sweep()}, before, size + 1,
-          kMaxListBytes));
+  PENSTOCK_ASSIGN_OR_RETURN(JobPage page,
+                            table_.store().board().List({.before_row = before,
+                                                         .states = states,
+                                                         .owner = request.owner(),
+                                                         .sweep = request.sweep(),
+                                                         .limit = size,
+                                                         .max_bytes = kMaxListBytes}));
   v1::ListJobsResponse response;
-  int64_t last_row = 0;
-  int64_t bytes = 0;
-  for (StoredJob& stored : jobs) {
-    if (response.jobs_size() == size || bytes >= kMaxListBytes) break;
-    bytes += static_cast<int64_t>(stored.job.ByteSizeLong());
-    last_row = stored.row;
-    *response.add_jobs() = table_.Live(std::move(stored));
-  }
-  const bool cut = static_cast<int64_t>(jobs.size()) > response.jobs_size();
-  // The store stops at the byte limit too; then there may or may not be more.
-  if (cut || bytes >= kMaxListBytes) {
-    response.set_next_page_token(MakePageToken(filter, last_row));
-  }
+  for (v1::Job& job : page.jobs) *response.add_jobs() = std::move(job);
+  if (page.more) response.set_next_page_token(MakePageToken(filter, page.last_row));
   return response;
 }
 

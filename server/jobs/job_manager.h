@@ -5,7 +5,7 @@
 // first, and stores its own reply in the transaction of its effect. Creating a training job has
 // two halves, for between them the spec is checked on another thread (reading config.json and
 // headers may be slow): Begin, then the planner, then Finish, which checks again.
-// Belongs to the control thread.
+// Belongs to the control thread, but for what only reads jobs.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ using DataInspector = std::function<absl::StatusOr<v1::InspectDataResponse>(
 using OutputChecker =
     std::function<absl::StatusOr<std::string>(const std::string& path, const std::string& field)>;
 
-// What one watch stream reads of the store at a time.
+// What watch streams read of the store at a time. Streams that are at the same place share one.
 struct WatchBatch {
   std::vector<StoredEvent> events;
   uint64_t last_event = 0;     // of the whole store
@@ -82,8 +82,9 @@ class JobManager {
   absl::StatusOr<v1::ExportCheckpointResponse> Export(const v1::ExportCheckpointRequest& request,
                                                       const std::string& directory);
 
-  absl::StatusOr<v1::GetJobResponse> Get(const v1::GetJobRequest& request);
-  absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request);
+  // Any thread: they read the board.
+  absl::StatusOr<v1::GetJobResponse> Get(const v1::GetJobRequest& request) const;
+  absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request) const;
   // Events after `cursor` of one job, or (empty name) of all. NotFound / JOB_NOT_FOUND,
   // OutOfRange / CURSOR_EXPIRED.
   absl::StatusOr<WatchBatch> ReadEvents(const std::string& name, uint64_t cursor);

@@ -55,27 +55,17 @@ int64_t JobTable::CountWithWorker() const {
                        [](const auto& entry) { return HasWorker(entry.second->state()); });
 }
 
-absl::StatusOr<v1::Job> JobTable::Get(const std::string& name) {
-  PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, store_.GetJob(name));
-  return Live(std::move(stored));
+LivePart ActiveJob::live() const {
+  LivePart live{
+      .queue_position = queue_position, .wait_reason = wait.reason, .wait_message = wait.message};
+  if (stored.job.has_progress()) live.progress = stored.job.progress();
+  return live;
 }
 
 v1::Job JobTable::Live(StoredJob stored) const {
-  v1::Job job = std::move(stored.job);
   const auto found = active_.find(stored.row);
-  if (found == active_.end()) return job;
-  const ActiveJob& active = *found->second;
-  if (active.stored.job.has_progress()) *job.mutable_progress() = active.stored.job.progress();
-  if (job.state() != v1::JOB_STATE_QUEUED) return job;
-  job.set_queue_position(active.queue_position);
-  // Why it was put back (state_reason of the row) comes before what it waits for.
-  if (job.state_reason() == v1::STATE_REASON_UNSPECIFIED) {
-    job.set_state_reason(active.wait.reason);
-    job.set_state_message(active.wait.message);
-  } else if (!active.wait.message.empty()) {
-    job.set_state_message(absl::StrCat(job.state_message(), "; ", active.wait.message));
-  }
-  return job;
+  if (found == active_.end()) return std::move(stored.job);
+  return WithLivePart(std::move(stored.job), found->second->live());
 }
 
 absl::Status JobTable::Insert(const std::vector<v1::Job>& jobs, const RequestRecord* request) {
@@ -109,6 +99,7 @@ absl::Status JobTable::Move(ActiveJob& job, v1::Job after, int32_t worker_deaths
   } else {
     job.stored.job = std::move(after);
     job.stored.worker_deaths = worker_deaths;
+    ShowLive(job);
   }
   hub_.Publish(name, Topic::kEvents);
   return absl::OkStatus();

@@ -1,7 +1,7 @@
 // The jobs that have not ended, in memory, in step with the store.
 //
 // Every change of state goes through Move(): first the store's transaction, then memory, then
-// the watchers. Ended jobs are in the store alone.
+// the watchers. Ended jobs are in the store alone, and on its board for readers.
 #pragma once
 
 #include <chrono>
@@ -60,6 +60,7 @@ struct ActiveJob {
   v1::JobState state() const { return stored.job.state(); }
   int64_t host_bytes() const { return stored.job.plan().host_peak_bytes(); }
   DeviceNeed device_need() const;
+  LivePart live() const;
 };
 
 // Belongs to the control thread.
@@ -84,10 +85,12 @@ class JobTable {
   int64_t CountInState(v1::JobState state) const;
   int64_t CountWithWorker() const;
 
-  // The job as a client sees it now. NotFound / JOB_NOT_FOUND.
-  absl::StatusOr<v1::Job> Get(const std::string& name);
+  // The job as a client sees it now. NotFound / JOB_NOT_FOUND. Any thread.
+  absl::StatusOr<v1::Job> Get(const std::string& name) const { return store_.board().Get(name); }
   // Adds what only memory knows to a job read from the store.
   v1::Job Live(StoredJob stored) const;
+  // What clients see of what memory alone knows: after each change of it.
+  void ShowLive(const ActiveJob& job) { store_.board().SetLive(job.stored.row, job.live()); }
 
   // All of them or none.
   absl::Status Insert(const std::vector<v1::Job>& jobs, const RequestRecord* request);

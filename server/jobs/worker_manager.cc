@@ -116,8 +116,14 @@ void WorkerManager::Dispatch() {
   int64_t position = 0;
   for (Wait& wait : decision.waits) {
     ActiveJob* job = table_.Find(wait.name);
+    ++position;
+    if (job->queue_position == position && job->wait.reason == wait.reason &&
+        job->wait.message == wait.message) {
+      continue;
+    }
     job->wait = std::move(wait);
-    job->queue_position = ++position;
+    job->queue_position = position;
+    table_.ShowLive(*job);
   }
   for (const Yield& yield : decision.yields) {
     // If it cannot be stored, the next call decides the same.

@@ -110,6 +110,7 @@ absl::StatusOr<internal::ReportResponse> WorkerReports::Report(internal::ReportR
     if (auto reading = devices_.Reading(job->worker->device)) {
       *progress.mutable_device_reading() = *std::move(reading);
     }
+    table_.ShowLive(*job);
   }
   if (job->worker->acknowledged != acknowledged_before) {
     table_.hub().Publish(job->name(), Topic::kData);

@@ -178,18 +178,20 @@ grpc::ServerWriteReactor<v1::BuildDataResponse>* JobServiceImpl::BuildData(
 grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* context,
                                                  const v1::GetJobRequest* request,
                                                  v1::GetJobResponse* response) {
-  return Answer<v1::GetJobResponse>(context, response, CheckJobName(request->name(), "name"),
-                                    services_.control,
-                                    [this, request] { return services_.manager.Get(*request); });
+  const UnaryCall<v1::GetJobResponse> call(context, response);
+  const absl::Status form = CheckJobName(request->name(), "name");
+  call.Finish(form.ok() ? services_.manager.Get(*request) : form);
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
                                                    const v1::ListJobsRequest* request,
                                                    v1::ListJobsResponse* response) {
+  const UnaryCall<v1::ListJobsResponse> call(context, response);
   const absl::Status form =
       request->sweep().empty() ? absl::OkStatus() : CheckSweepName(request->sweep(), "sweep");
-  return Answer<v1::ListJobsResponse>(context, response, form, services_.control,
-                                      [this, request] { return services_.manager.List(*request); });
+  call.Finish(form.ok() ? services_.manager.List(*request) : form);
+  return call.reactor();
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext* context,
@@ -261,17 +263,14 @@ grpc::ServerUnaryReactor* JobServiceImpl::ListJobMetrics(grpc::CallbackServerCon
     call.Finish(form);
     return call.reactor();
   }
-  services_.control.Post([this, call, request] {
-    if (call.FinishedIfAbandoned()) return;
-    v1::GetJobRequest get;
-    get.set_name(request->name());
-    if (const auto job = services_.manager.Get(get); !job.ok()) {
-      call.Finish(job.status());
-      return;
-    }
-    services_.streams.Post([this, call, request] {
-      if (!call.FinishedIfAbandoned()) call.Finish(ReadMetrics(services_.directory, *request));
-    });
+  v1::GetJobRequest get;
+  get.set_name(request->name());
+  if (const auto job = services_.manager.Get(get); !job.ok()) {
+    call.Finish(job.status());
+    return call.reactor();
+  }
+  services_.streams.Post([this, call, request] {
+    if (!call.FinishedIfAbandoned()) call.Finish(ReadMetrics(services_.directory, *request));
   });
   return call.reactor();
 }

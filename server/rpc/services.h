@@ -19,6 +19,7 @@
 #include "server/jobs/upload_manager.h"
 #include "server/jobs/worker_manager.h"
 #include "server/jobs/worker_reports.h"
+#include "server/rpc/rpc_meter.h"
 #include "server/rpc/transfer_streams.h"
 #include "server/rpc/watch_streams.h"
 #include "server/store/state_directory.h"
@@ -40,6 +41,7 @@ struct ServiceContext {
   WorkerReports& reports;
   WatchStreams& watches;
   EventHub& hub;
+  const RpcMeter& rpc_meter;
   UploadManager& uploads;
   UploadFiles& upload_files;
   FileSources& sources;

@@ -105,18 +105,14 @@ void WatchReactor::Pump() {
 }
 
 void WatchReactor::FetchBatch() {
-  streams_.control_.Post(
-      [self = shared_from_this(), job = source_.job(), event = source_.cursor().event()] {
-        absl::StatusOr<WatchBatch> batch = self->streams_.manager_.ReadEvents(job, event);
-        self->streams_.streams_.Post([self, batch = std::move(batch)]() mutable {
-          const absl::Status added =
-              batch.ok() ? self->source_.AddBatch(*std::move(batch)) : batch.status();
-          if (added.ok()) {
-            self->Pump();
-          } else {
-            self->FinishNow(added);
-          }
-        });
+  streams_.ReadBatch(
+      source_.job(), source_.cursor().event(), [self = shared_from_this()](const auto& batch) {
+        const absl::Status added = batch.ok() ? self->source_.AddBatch(*batch) : batch.status();
+        if (added.ok()) {
+          self->Pump();
+        } else {
+          self->FinishNow(added);
+        }
       });
 }
 

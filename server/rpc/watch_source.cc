@@ -62,14 +62,16 @@ bool WatchSource::Wants(v1::WatchKind kind) const {
                                                kind) != request_.kinds().end();
 }
 
-bool WatchSource::JobHasEnded() const { return state_ && IsFinal(state_->state()); }
+bool WatchSource::JobHasEnded() const {
+  return batch_ != nullptr && batch_->job && IsFinal(batch_->job->state());
+}
 
-absl::Status WatchSource::AddBatch(WatchBatch batch) {
+absl::Status WatchSource::AddBatch(std::shared_ptr<const WatchBatch> batch) {
   // While there are events there may be more behind them.
-  needs_batch_ = !batch.events.empty();
-  const bool first = !state_.has_value();
-  state_ = std::move(batch.job);
-  for (StoredEvent& event : batch.events) events_.push_back(std::move(event));
+  needs_batch_ = !batch->events.empty();
+  const bool first = batch_ == nullptr;
+  batch_ = std::move(batch);
+  next_event_ = 0;
   if (job_.empty() || !first) return absl::OkStatus();
   PENSTOCK_RETURN_IF_ERROR(CheckLogPosition());
   return FindMetricPosition();
@@ -79,9 +81,9 @@ absl::Status WatchSource::CheckLogPosition() const {
   const int32_t attempt = cursor_.log_attempt();
   const bool at_start = attempt == 1 && cursor_.log_offset() == 0;
   if (at_start) return absl::OkStatus();
-  if (attempt > state_->attempt()) {
-    return Expired(absl::StrCat("log_attempt ", attempt, ", ", job_, " has had ", state_->attempt(),
-                                " attempts"));
+  if (attempt > batch_->job->attempt()) {
+    return Expired(absl::StrCat("log_attempt ", attempt, ", ", job_, " has had ",
+                                batch_->job->attempt(), " attempts"));
   }
   const int64_t size = FileSize(directory_.Log(job_, attempt));
   if (cursor_.log_offset() > static_cast<uint64_t>(size)) {
@@ -102,37 +104,36 @@ absl::Status WatchSource::FindMetricPosition() {
 }
 
 bool WatchSource::NextEventEndsTheJob() const {
-  const v1::WatchJobsResponse& next = events_.front().message;
+  const v1::WatchJobsResponse& next = NextEvent().message;
   return !job_.empty() && next.has_state_changed() && IsFinal(next.state_changed().job().state());
 }
 
 void WatchSource::SkipUnwantedEvents() {
-  while (!events_.empty()) {
-    if (Wants(KindOf(events_.front().message))) return;
-    cursor_.set_event(events_.front().cursor);
-    events_.pop_front();
+  for (; HasEvent(); ++next_event_) {
+    if (Wants(KindOf(NextEvent().message))) return;
+    cursor_.set_event(NextEvent().cursor);
   }
 }
 
 void WatchSource::TakeEvent(v1::WatchJobsResponse& message) {
-  cursor_.set_event(events_.front().cursor);
-  message = std::move(events_.front().message);
-  events_.pop_front();
+  cursor_.set_event(NextEvent().cursor);
+  message = NextEvent().message;
+  ++next_event_;
 }
 
 absl::StatusOr<WatchSource::Step> WatchSource::Next(v1::WatchJobsResponse& message) {
   if (ended_) return Step::kEnd;
   message.Clear();
   SkipUnwantedEvents();
-  if (events_.empty() && needs_batch_) return Step::kNeedsBatch;
+  if (!HasEvent() && needs_batch_) return Step::kNeedsBatch;
   Step step = Step::kNothing;
-  if (!events_.empty() && !NextEventEndsTheJob()) {
+  if (HasEvent() && !NextEventEndsTheJob()) {
     TakeEvent(message);
     step = Step::kMessage;
   } else if (!job_.empty()) {
     PENSTOCK_ASSIGN_OR_RETURN(step, NextData(message));
   }
-  if (step == Step::kNothing && !events_.empty()) {
+  if (step == Step::kNothing && HasEvent()) {
     TakeEvent(message);
     step = Step::kMessage;
   }
@@ -144,7 +145,7 @@ absl::StatusOr<WatchSource::Step> WatchSource::Next(v1::WatchJobsResponse& messa
   if (step == Step::kNothing && (JobHasEnded() || !request_.follow())) {
     ended_ = true;
     message.mutable_end();
-    if (state_) *message.mutable_end()->mutable_job() = *state_;
+    if (batch_->job) *message.mutable_end()->mutable_job() = *batch_->job;
     step = Step::kMessage;
   }
   if (step == Step::kMessage) *message.mutable_cursor() = cursor_;
@@ -204,10 +205,10 @@ absl::StatusOr<WatchSource::Step> WatchSource::NextMetric(v1::WatchJobsResponse&
 }
 
 absl::StatusOr<WatchSource::Step> WatchSource::NextLog(v1::WatchJobsResponse& message) {
-  while (cursor_.log_attempt() <= state_->attempt()) {
+  while (cursor_.log_attempt() <= batch_->job->attempt()) {
     const int32_t attempt = cursor_.log_attempt();
     const LogTail tail =
-        attempt < state_->attempt() || JobHasEnded() ? LogTail::kFinal : LogTail::kMayGrow;
+        attempt < batch_->job->attempt() || JobHasEnded() ? LogTail::kFinal : LogTail::kMayGrow;
     PENSTOCK_ASSIGN_OR_RETURN(LogBatch batch, ReadLog(directory_.Log(job_, attempt),
                                                       cursor_.log_offset(), kLogBatchBytes, tail));
     if (!batch.lines.empty()) {
@@ -218,7 +219,7 @@ absl::StatusOr<WatchSource::Step> WatchSource::NextLog(v1::WatchJobsResponse& me
       cursor_.set_log_offset(batch.next_offset);
       return Step::kMessage;
     }
-    if (attempt == state_->attempt()) break;
+    if (attempt == batch_->job->attempt()) break;
     cursor_.set_log_attempt(attempt + 1);
     cursor_.set_log_offset(0);
   }

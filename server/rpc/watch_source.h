@@ -7,7 +7,7 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -41,7 +41,7 @@ class WatchSource {
   };
   // OutOfRange / CURSOR_EXPIRED if the cursor lies beyond what there is.
   absl::StatusOr<Step> Next(v1::WatchJobsResponse& message);
-  absl::Status AddBatch(WatchBatch batch);
+  absl::Status AddBatch(std::shared_ptr<const WatchBatch> batch);
   // The store may have new events.
   void NoteEvents() { needs_batch_ = true; }
   void MakeHeartbeat(v1::WatchJobsResponse& message) const;
@@ -50,7 +50,9 @@ class WatchSource {
   bool Wants(v1::WatchKind kind) const;
   bool JobHasEnded() const;
   bool NextEventEndsTheJob() const;
-  // Drops events of unwanted kinds from the head of events_.
+  bool HasEvent() const { return batch_ != nullptr && next_event_ < batch_->events.size(); }
+  const StoredEvent& NextEvent() const { return batch_->events[next_event_]; }
+  // Passes over events of unwanted kinds.
   void SkipUnwantedEvents();
   void TakeEvent(v1::WatchJobsResponse& message);
   absl::StatusOr<Step> NextMetric(v1::WatchJobsResponse& message);
@@ -66,8 +68,8 @@ class WatchSource {
   v1::Cursor cursor_;
 
   bool needs_batch_ = true;
-  std::deque<StoredEvent> events_;
-  std::optional<v1::Job> state_;  // of the last batch
+  std::shared_ptr<const WatchBatch> batch_;  // the last; null: none yet
+  size_t next_event_ = 0;                    // of the batch
 
   SegmentReader metrics_;
   int64_t last_metric_ms_ = INT64_MIN;

@@ -58,6 +58,32 @@ grpc::ServerWriteReactor<v1::WatchJobsResponse>* WatchStreams::Open(
   return reactor.get();
 }
 
+void WatchStreams::ReadBatch(const std::string& job, uint64_t event, TakeBatch take) {
+  {
+    std::lock_guard lock(mutex_);
+    std::vector<TakeBatch>& takers = reads_[{job, event}];
+    takers.push_back(std::move(take));
+    if (takers.size() > 1) return;  // it is on its way
+  }
+  control_.Post([this, job, event] {
+    std::vector<TakeBatch> takers;
+    {
+      // Before the read: who asks from now on may know of more.
+      std::lock_guard lock(mutex_);
+      takers = std::move(reads_.extract({job, event}).mapped());
+    }
+    absl::StatusOr<std::shared_ptr<const WatchBatch>> batch;
+    if (absl::StatusOr<WatchBatch> read = manager_.ReadEvents(job, event); read.ok()) {
+      batch = std::make_shared<const WatchBatch>(*std::move(read));
+    } else {
+      batch = read.status();
+    }
+    for (TakeBatch& taker : takers) {
+      streams_.Post([taker = std::move(taker), batch] { taker(batch); });
+    }
+  });
+}
+
 void WatchStreams::Closed(uint64_t id) {
   std::lock_guard lock(mutex_);
   open_.erase(id);

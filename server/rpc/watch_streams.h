@@ -3,9 +3,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "grpcpp/server_context.h"
@@ -44,6 +47,12 @@ class WatchStreams {
 
  private:
   friend class WatchReactor;
+  using TakeBatch =
+      std::function<void(const absl::StatusOr<std::shared_ptr<const WatchBatch>>& batch)>;
+
+  // Events after `event` of `job`, given to `take` on the queue `streams`. Streams that ask for the
+  // same before it is read get it together: a thousand watchers cost the control thread one read.
+  void ReadBatch(const std::string& job, uint64_t event, TakeBatch take);
   void Closed(uint64_t id);
   void SweepForHeartbeats();
   std::vector<std::shared_ptr<WatchReactor>> Reactors();
@@ -60,6 +69,7 @@ class WatchStreams {
   std::map<uint64_t, std::weak_ptr<WatchReactor>> open_;
   uint64_t next_id_ = 1;
   bool draining_ = false;
+  std::map<std::pair<std::string, uint64_t>, std::vector<TakeBatch>> reads_;  // by job and event
 };
 
 }  // namespace penstock::server

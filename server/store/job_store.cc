@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "engine/base/status.h"
 #include "google/protobuf/util/time_util.h"
 #include "server/store/job_state.h"
@@ -118,7 +117,7 @@ absl::StatusOr<std::unique_ptr<JobStore>> JobStore::Open(const std::string& path
   };
   if (absl::Status status = prepare(); !status.ok()) return WithWayOut(status, path);
   std::unique_ptr<JobStore> store(new JobStore(std::move(database)));
-  if (absl::Status loaded = store->LoadOwners(); !loaded.ok()) return WithWayOut(loaded, path);
+  if (absl::Status loaded = store->LoadIndexes(); !loaded.ok()) return WithWayOut(loaded, path);
   return store;
 }
 
@@ -127,13 +126,18 @@ JobStore::JobStore(std::unique_ptr<Database> database)
   database_->set_commit_hook(access_.get());
 }
 
-absl::Status JobStore::LoadOwners() {
-  Statement list(*database_, "SELECT name, owner, sweep FROM job");
+absl::Status JobStore::LoadIndexes() {
+  Statement list(*database_, "SELECT row, name, state, owner, sweep, message FROM job");
   while (true) {
     PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
     if (!more) return absl::OkStatus();
-    owners_.Set(list.Bytes(0), list.Bytes(1));
-    if (const std::string sweep = list.Bytes(2); !sweep.empty()) owners_.Set(sweep, list.Bytes(1));
+    JobKeys keys = {.name = list.Bytes(1),
+                    .state = static_cast<v1::JobState>(list.Int64(2)),
+                    .owner = list.Bytes(3),
+                    .sweep = list.Bytes(4)};
+    owners_.Set(keys.name, keys.owner);
+    if (!keys.sweep.empty()) owners_.Set(keys.sweep, keys.owner);
+    board_.Put(list.Int64(0), std::move(keys), list.Bytes(5));
   }
 }
 
@@ -173,26 +177,31 @@ absl::Status JobStore::InsertRequest(const RequestRecord& request) {
 
 absl::Status JobStore::InsertJobs(const std::vector<v1::Job>& jobs, const RequestRecord* request) {
   PENSTOCK_ASSIGN_OR_RETURN(auto transaction, Transaction::Begin(*database_));
-  for (const v1::Job& job : jobs) PENSTOCK_RETURN_IF_ERROR(InsertRow(job));
+  std::vector<BoardRow> rows(jobs.size());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    PENSTOCK_ASSIGN_OR_RETURN(rows[i], InsertRow(jobs[i]));
+  }
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
   const auto resource = [](const v1::Job& job) {
     return job.has_sweep_point() ? job.sweep_point().sweep() : job.name();
   };
   if (!jobs.empty()) NameResource(resource(jobs.front()));
   PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
-  for (const v1::Job& job : jobs) {
-    owners_.Set(job.name(), job.owner());
-    owners_.Set(resource(job), job.owner());
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    owners_.Set(jobs[i].name(), jobs[i].owner());
+    owners_.Set(resource(jobs[i]), jobs[i].owner());
+    board_.Put(rows[i].row, KeysOf(jobs[i]), std::move(rows[i].message));
   }
   return absl::OkStatus();
 }
 
-absl::Status JobStore::InsertRow(const v1::Job& job) {
+absl::StatusOr<JobStore::BoardRow> JobStore::InsertRow(const v1::Job& job) {
   if (RowOf(job.name()).ok()) {
     return Error(absl::StatusCode::kAlreadyExists, reason::kJobExists,
                  absl::StrCat(job.name(), " exists; choose another job_id or leave it empty"),
                  {{"job", job.name()}, {"field", "job_id"}});
   }
+  std::string bytes = job.SerializeAsString();
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_,
                 "INSERT INTO job (name, state, owner, sweep, message) VALUES (?, ?, ?, ?, ?)")
@@ -200,12 +209,13 @@ absl::Status JobStore::InsertRow(const v1::Job& job) {
           .Bind(static_cast<int64_t>(job.state()))
           .Bind(job.owner())
           .Bind(job.sweep_point().sweep())
-          .BindBlob(job.SerializeAsString())
+          .BindBlob(bytes)
           .Run());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t row, RowOf(job.name()));
   v1::WatchJobsResponse event;
   *event.mutable_state_changed()->mutable_job() = job;
-  return InsertEvent(row, std::move(event));
+  PENSTOCK_RETURN_IF_ERROR(InsertEvent(row, std::move(event)));
+  return BoardRow{row, std::move(bytes)};
 }
 
 absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t worker_deaths,
@@ -219,12 +229,13 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
                      StateName(from), " to ", StateName(after.state())),
         {{"job", after.name()}, {"state", StateName(before.job.state())}});
   }
+  std::string bytes = after.SerializeAsString();
   PENSTOCK_RETURN_IF_ERROR(
       Statement(*database_,
                 "UPDATE job SET state = ?, worker_deaths = ?, message = ? WHERE row = ?")
           .Bind(static_cast<int64_t>(after.state()))
           .Bind(static_cast<int64_t>(worker_deaths))
-          .BindBlob(after.SerializeAsString())
+          .BindBlob(bytes)
           .Bind(before.row)
           .Run());
   if (after.state() == v1::JOB_STATE_STARTING) {
@@ -248,7 +259,9 @@ absl::Status JobStore::MoveJob(v1::JobState from, const v1::Job& after, int32_t 
   *event.mutable_state_changed()->mutable_job() = after;
   PENSTOCK_RETURN_IF_ERROR(InsertEvent(before.row, std::move(event)));
   if (request != nullptr) PENSTOCK_RETURN_IF_ERROR(WriteRequest(*database_, *request));
-  return transaction->Commit();
+  PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
+  board_.Put(before.row, KeysOf(after), std::move(bytes));
+  return absl::OkStatus();
 }
 
 absl::Status JobStore::DeleteJob(const std::string& name, const RequestRecord* request) {
@@ -269,6 +282,7 @@ absl::Status JobStore::DeleteJob(const std::string& name, const RequestRecord* r
   PENSTOCK_RETURN_IF_ERROR(transaction->Commit());
   owners_.Remove(name);
   if (!sweep_stays) owners_.Remove(sweep);
+  board_.Remove(name);
   return absl::OkStatus();
 }
 
@@ -284,38 +298,6 @@ absl::StatusOr<StoredJob> JobStore::GetJob(const std::string& name) {
   PENSTOCK_ASSIGN_OR_RETURN(const bool found, find.Bind(name).Step());
   if (!found) return NotFound(name);
   return ReadJob(find);
-}
-
-absl::StatusOr<std::vector<StoredJob>> JobStore::ListJobs(const JobFilter& filter,
-                                                          int64_t before_row, int64_t limit,
-                                                          int64_t max_bytes) {
-  std::string sql = absl::StrCat(kSelectJob, "WHERE row < ?");
-  if (!filter.states.empty()) {
-    // Numbers of a closed enum: safe to print into the text.
-    absl::StrAppend(&sql, " AND state IN (",
-                    absl::StrJoin(filter.states, ",",
-                                  [](std::string* out, v1::JobState state) {
-                                    absl::StrAppend(out, static_cast<int>(state));
-                                  }),
-                    ")");
-  }
-  if (!filter.owner.empty()) absl::StrAppend(&sql, " AND owner = ?");
-  if (!filter.sweep.empty()) absl::StrAppend(&sql, " AND sweep = ?");
-  Statement list(*database_, absl::StrCat(sql, " ORDER BY row DESC LIMIT ?"));
-  list.Bind(before_row);
-  if (!filter.owner.empty()) list.Bind(filter.owner);
-  if (!filter.sweep.empty()) list.Bind(filter.sweep);
-  list.Bind(limit);
-  std::vector<StoredJob> jobs;
-  int64_t bytes = 0;
-  while (true) {
-    PENSTOCK_ASSIGN_OR_RETURN(const bool more, list.Step());
-    if (!more || bytes >= max_bytes) break;
-    PENSTOCK_ASSIGN_OR_RETURN(StoredJob stored, ReadJob(list));
-    bytes += static_cast<int64_t>(stored.job.ByteSizeLong());
-    jobs.push_back(std::move(stored));
-  }
-  return jobs;
 }
 
 absl::StatusOr<std::vector<std::string>> JobStore::JobNames() {

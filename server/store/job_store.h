@@ -23,6 +23,7 @@
 #include "penstock/v1/job.pb.h"
 #include "server/access/owner_index.h"
 #include "server/store/access_store.h"
+#include "server/store/job_board.h"
 #include "server/store/sqlite.h"
 
 namespace penstock::server {
@@ -50,13 +51,6 @@ struct StoredEvent {
   uint64_t cursor = 0;
   // One of the events that are stored is set; the cursor is not.
   v1::WatchJobsResponse message{};
-};
-
-// What is empty lets all jobs through.
-struct JobFilter {
-  std::vector<v1::JobState> states{};
-  std::string owner{};
-  std::string sweep{};
 };
 
 struct StoredAttempt {
@@ -103,10 +97,6 @@ class JobStore {
   absl::Status DeleteJob(const std::string& name, const RequestRecord* request);
   // NotFound / JOB_NOT_FOUND.
   absl::StatusOr<StoredJob> GetJob(const std::string& name);
-  // Newest first, rows below `before_row`, at most `limit` jobs and about `max_bytes`, at least
-  // one.
-  absl::StatusOr<std::vector<StoredJob>> ListJobs(const JobFilter& filter, int64_t before_row,
-                                                  int64_t limit, int64_t max_bytes);
   absl::StatusOr<std::vector<std::string>> JobNames();
   // Jobs that have not ended, oldest first.
   absl::StatusOr<std::vector<StoredJob>> UnfinishedJobs();
@@ -155,6 +145,8 @@ class JobStore {
 
   // Tokens and the audit log.
   AccessStore& access() { return *access_; }
+  // The jobs that are there, to be read by any thread.
+  JobBoard& board() { return board_; }
   // Of the jobs and sweeps that are there, and of what else has one; in step with the store.
   OwnerIndex& owners() { return owners_; }
   // The one connection, for the tables of upload_store.h.
@@ -162,15 +154,21 @@ class JobStore {
 
  private:
   explicit JobStore(std::unique_ptr<Database> database);
-  absl::Status LoadOwners();
+  absl::Status LoadIndexes();
   absl::Status Migrate();
   absl::StatusOr<int64_t> RowOf(const std::string& name);
-  absl::Status InsertRow(const v1::Job& job);
+  // What the board gets of a new job once its transaction has ended.
+  struct BoardRow {
+    int64_t row = 0;
+    std::string message;
+  };
+  absl::StatusOr<BoardRow> InsertRow(const v1::Job& job);
   absl::Status InsertEvent(int64_t row, v1::WatchJobsResponse message);
   absl::Status RaiseAcknowledged(int64_t row, int32_t attempt, uint64_t number);
 
   std::unique_ptr<Database> database_;
   std::unique_ptr<AccessStore> access_;
+  JobBoard board_;
   OwnerIndex owners_;
 };
 

@@ -88,10 +88,19 @@ TEST(MetricsTextTest, WritesWhatPrometheusReads) {
   text.Begin(MetricsText::Type::kCounter, "b_total", "None.");
   text.Sample(-INFINITY);
   text.Sample(1e18);
+  constexpr double kBounds[] = {0.5, 1};
+  constexpr int64_t kCounts[] = {1, 0, 2};
+  text.Begin(MetricsText::Type::kHistogram, "c_seconds", "H.");
+  text.Sample({.bounds = kBounds, .counts = kCounts, .sum = 9.25}, {"method", "M"});
   EXPECT_EQ(text.Take(),
             "# HELP a_bytes Help.\n# TYPE a_bytes gauge\na_bytes 0.1\n"
             "a_bytes{job=\"a\\\"b\\\\c\\nd\",x=\"\"} NaN\n"
-            "# HELP b_total None.\n# TYPE b_total counter\nb_total -Inf\nb_total 1e+18\n");
+            "# HELP b_total None.\n# TYPE b_total counter\nb_total -Inf\nb_total 1e+18\n"
+            "# HELP c_seconds H.\n# TYPE c_seconds histogram\n"
+            "c_seconds_bucket{method=\"M\",le=\"0.5\"} 1\n"
+            "c_seconds_bucket{method=\"M\",le=\"1\"} 1\n"
+            "c_seconds_bucket{method=\"M\",le=\"+Inf\"} 3\n"
+            "c_seconds_sum{method=\"M\"} 9.25\nc_seconds_count{method=\"M\"} 3\n");
 }
 
 std::string MetricRecord(int64_t step, bool evaluation = false) {
@@ -523,13 +532,25 @@ TEST_F(DaemonHttpTest, MetricsSayWhatJobsDoAndOutliveTheDaemon) {
     EXPECT_NE(at, page.npos) << series;
     return at == page.npos ? -1 : std::stod(page.substr(at + series.size() + 2));
   };
+  grpc::ClientContext context;
+  v1::GetJobRequest nothing;
+  nothing.set_name("jobs/nothing");
+  v1::GetJobResponse none;
+  EXPECT_FALSE(client_->jobs->GetJob(&context, nothing, &none).ok());
   const std::string page = Fetch("/metrics").body;
+  EXPECT_EQ(
+      value(page, "penstock_rpc_calls_total{method=\"JobService/GetJob\",code=\"NOT_FOUND\"}"), 1);
   EXPECT_EQ(value(page, "penstock_jobs{state=\"RUNNING\"}"), 1);
   EXPECT_EQ(value(page, "penstock_jobs{state=\"QUEUED\"}"), 1);
   EXPECT_EQ(value(page, "penstock_queued_jobs{reason=\"DEVICE_BUSY\"}"), 1);
   EXPECT_EQ(value(page, "penstock_host_memory_reserved_bytes"), 1 << 20);
   EXPECT_EQ(value(page, "penstock_host_memory_limit_bytes"), kHostBytes);
   EXPECT_EQ(value(page, "penstock_device_healthy{device=\"cpu\"}"), 1);
+  EXPECT_EQ(value(page, "penstock_rpc_calls_total{method=\"JobService/CreateJob\",code=\"OK\"}"),
+            3);
+  EXPECT_EQ(value(page, "penstock_rpc_seconds_count{method=\"JobService/CreateJob\"}"), 3);
+  EXPECT_EQ(value(page, "penstock_rpc_seconds_bucket{method=\"JobService/CreateJob\",le=\"+Inf\"}"),
+            3);
   EXPECT_EQ(value(page, "penstock_device_busy{device=\"cpu\"}"), 1);
   const auto of_job = [&](const std::string& text, const std::string& name,
                           const std::string& more = "") {
@@ -557,7 +578,7 @@ TEST_F(DaemonHttpTest, MetricsSayWhatJobsDoAndOutliveTheDaemon) {
   doc << file.rdbuf();
   const std::string text = doc.str();
   std::set<std::string> listed;
-  const std::regex row("\n\\| `([a-z_]+)` \\| (gauge|counter) \\|");
+  const std::regex row("\n\\| `([a-z_]+)` \\| (gauge|counter|histogram) \\|");
   for (std::sregex_iterator at(text.begin(), text.end(), row), end; at != end; ++at) {
     listed.insert((*at)[1].str() + " " + (*at)[2].str());
   }

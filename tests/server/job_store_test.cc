@@ -64,6 +64,57 @@ TEST_F(JobStoreTest, MovesAreCheckedAndSurviveReopening) {
   EXPECT_TRUE(store_->UnfinishedJobs()->empty());
 }
 
+TEST_F(JobStoreTest, TheBoardShowsWhatIsStoredAndWhatIsLive) {
+  v1::Job job = Insert("jobs/abcd");
+  const auto shown = [&] { return *store_->board().Get("jobs/abcd"); };
+  EXPECT_EQ(shown().state(), v1::JOB_STATE_QUEUED);
+  const int64_t row = store_->GetJob("jobs/abcd")->row;
+  LivePart live{.queue_position = 3,
+                .wait_reason = v1::STATE_REASON_DEVICE_BUSY,
+                .wait_message = "jobs/other has it"};
+  live.progress.emplace().set_step(7);
+  store_->board().SetLive(row, live);
+  EXPECT_EQ(shown().queue_position(), 3);
+  EXPECT_EQ(shown().state_message(), "jobs/other has it");
+  EXPECT_EQ(shown().progress().step(), 7);
+  ASSERT_TRUE(Move(job, v1::JOB_STATE_CANCELLED).ok());
+  EXPECT_EQ(shown().SerializeAsString(), job.SerializeAsString()) << "nothing live is left";
+  v1::Job refused = job;
+  EXPECT_FALSE(Move(refused, v1::JOB_STATE_RUNNING).ok());
+  EXPECT_EQ(shown().state(), v1::JOB_STATE_CANCELLED) << "what did not happen does not show";
+  Reopen();
+  EXPECT_EQ(shown().SerializeAsString(), job.SerializeAsString());
+  ASSERT_TRUE(store_->DeleteJob("jobs/abcd", nullptr).ok());
+  EXPECT_EQ(ReasonOf(store_->board().Get("jobs/abcd").status()), reason::kJobNotFound);
+}
+
+std::vector<std::string> NamesOf(const JobPage& page) {
+  std::vector<std::string> names;
+  for (const v1::Job& job : page.jobs) names.push_back(job.name());
+  return names;
+}
+
+TEST_F(JobStoreTest, TheBoardListsInPagesNewestFirst) {
+  using testing::ElementsAre;
+  for (const char* const name : {"jobs/a", "jobs/b", "jobs/c", "jobs/d"}) Insert(name);
+  v1::Job moved = store_->GetJob("jobs/b")->job;
+  ASSERT_TRUE(Move(moved, v1::JOB_STATE_CANCELLED).ok());
+  const JobBoard& board = store_->board();
+  const JobPage first = *board.List({.limit = 2});
+  EXPECT_THAT(NamesOf(first), ElementsAre("jobs/d", "jobs/c"));
+  EXPECT_TRUE(first.more);
+  const JobPage second = *board.List({.before_row = first.last_row, .limit = 2});
+  EXPECT_THAT(NamesOf(second), ElementsAre("jobs/b", "jobs/a"));
+  EXPECT_FALSE(second.more);
+  const JobPage queued = *board.List({.states = {v1::JOB_STATE_QUEUED}, .limit = 3});
+  EXPECT_THAT(NamesOf(queued), ElementsAre("jobs/d", "jobs/c", "jobs/a"));
+  EXPECT_FALSE(queued.more) << "the one that is left is in another state";
+  EXPECT_TRUE(board.List({.owner = "somebody", .limit = 3})->jobs.empty());
+  const JobPage one = *board.List({.limit = 3, .max_bytes = 1});
+  EXPECT_THAT(NamesOf(one), ElementsAre("jobs/d")) << "at least one, however large";
+  EXPECT_TRUE(one.more);
+}
+
 TEST_F(JobStoreTest, EventsOfAJobHaveNoGapWhateverOthersDo) {
   v1::Job first = Insert("jobs/aaaa");
   v1::Job second = Insert("jobs/bbbb");

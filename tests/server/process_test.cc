@@ -241,7 +241,13 @@ TEST(DaemonProcessTest, APortThatIsTakenIsNamed) {
   close(fd);
 }
 
-TEST(DaemonProcessTest, TheServiceManagerHearsReadyAndStopping) {
+int64_t MonotonicMicroseconds() {
+  struct timespec now {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
+}
+
+TEST(DaemonProcessTest, TheServiceManagerHearsReadyReloadingAndStopping) {
   TestDirectory directory;
   struct sockaddr_un address {};
   address.sun_family = AF_UNIX;
@@ -259,6 +265,16 @@ TEST(DaemonProcessTest, TheServiceManagerHearsReadyAndStopping) {
     }
     return false;
   };
+  // What follows the prefix; empty if it does not come.
+  const auto wait_for_prefix = [fd](const std::string& prefix) {
+    char text[256];
+    ssize_t got = 0;
+    while ((got = recv(fd, text, sizeof text, 0)) > 0) {
+      const std::string state(text, static_cast<size_t>(got));
+      if (state.rfind(prefix, 0) == 0) return state.substr(prefix.size());
+    }
+    return std::string();
+  };
   setenv("NOTIFY_SOCKET", path.c_str(), 1);
   setenv("WATCHDOG_USEC", "300000", 1);
   DaemonProcess daemon(directory);
@@ -267,6 +283,12 @@ TEST(DaemonProcessTest, TheServiceManagerHearsReadyAndStopping) {
   EXPECT_TRUE(wait_for("READY=1"));
   EXPECT_TRUE(wait_for("WATCHDOG=1"));
   EXPECT_TRUE(wait_for("WATCHDOG=1"));
+  const int64_t before = MonotonicMicroseconds();
+  daemon.Signal(SIGHUP);
+  const std::string reloading = wait_for_prefix("RELOADING=1\nMONOTONIC_USEC=");
+  EXPECT_GE(std::strtoll(reloading.c_str(), nullptr, 10), before);
+  EXPECT_LE(std::strtoll(reloading.c_str(), nullptr, 10), MonotonicMicroseconds());
+  EXPECT_TRUE(wait_for("READY=1"));
   Client client(directory.socket());
   WaitUntilServing(client, daemon);
   const std::string name = client.Submit({{"steps", "50"}, {"step_ms", "20"}});
