@@ -163,8 +163,10 @@ class SlurmTest(unittest.TestCase):
                           options=("--time=1", "--signal=B:TERM@58"))
         self.wait_for_steps(state)
         self.cluster.wait_for_state(job, "PENDING")
-        self.assertEqual(self.cluster.show(job)["Restarts"], "1")
-        self.assertIn(f"Slurm job {job} is queued again", self.output("timed"))
+        # A slow machine may use up the first seconds before there is a step; then it is the second time.
+        restarts = int(self.cluster.show(job)["Restarts"])
+        self.assertGreaterEqual(restarts, 1)
+        self.assertEqual(self.output("timed").count(f"Slurm job {job} is queued again"), restarts)
         self.assertTrue(list(state.glob("jobs/*/checkpoints/[0-9]*")))
 
     def test_bc42_requeued_by_hand_it_saves_and_goes_on(self):
@@ -196,10 +198,13 @@ class SlurmTest(unittest.TestCase):
             time.sleep(0.1)
 
     def test_a_controller_killed_after_the_launch_never_gives_two_writers(self):
-        """It has forgotten the launch, and launches again."""
+        """It has forgotten the launch, and launches again. The job itself it has saved: it would have
+        forgotten that, too, if it were killed within the seconds for which it puts saving off."""
         state = self.path / "twice"
         with Watch(state) as watch:
-            job = self.submit("twice", SCRIPTS / "train.sbatch", self.job)
+            job = self.submit("twice", SCRIPTS / "train.sbatch", self.job, options=("--begin=now+15",))
+            self.wait_for(lambda: f"{state}.out" in self.cluster.saved_jobs(),
+                          lambda: self.cluster.log_text())
             self.wait_for(lambda: processes_of(state, b"penstock-worker"),
                           lambda: self.cluster.log_text())
             self.cluster.kill_slurmctld()
