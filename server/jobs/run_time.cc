@@ -17,10 +17,6 @@ constexpr double kOnTop = 1.5;
 // Longer than anything runs; keeps sums of times far from overflow.
 constexpr double kMostSeconds = 1e9;
 
-absl::Time ToTime(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixMillis(TimeUtil::TimestampToMilliseconds(time));
-}
-
 // The smaller of those that are known.
 void Lower(std::optional<int64_t>& seconds, double other) {
   const auto known = static_cast<int64_t>(std::ceil(std::clamp(other, 0.0, kMostSeconds)));
@@ -28,6 +24,10 @@ void Lower(std::optional<int64_t>& seconds, double other) {
 }
 
 }  // namespace
+
+absl::Time ToTime(const google::protobuf::Timestamp& time) {
+  return absl::FromUnixMillis(TimeUtil::TimestampToMilliseconds(time));
+}
 
 std::optional<int64_t> LongestRunSeconds(const v1::Job& job) {
   std::optional<int64_t> seconds;

@@ -20,6 +20,8 @@ std::optional<int64_t> LongestRunSeconds(const v1::Job& job);
 // taken longer than was predicted.
 std::optional<int64_t> SecondsLeft(const v1::Job& job, absl::Time now);
 
+absl::Time ToTime(const google::protobuf::Timestamp& time);
+
 // "about 3 h 20 min", "about 40 s"
 std::string DurationText(int64_t seconds);
 

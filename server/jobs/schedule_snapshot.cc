@@ -3,18 +3,12 @@
 #include <algorithm>
 
 #include "engine/engine.h"
-#include "google/protobuf/util/time_util.h"
 #include "server/jobs/run_time.h"
 #include "server/store/job_state.h"
 
 namespace penstock::server {
 
-using google::protobuf::util::TimeUtil;
 namespace {
-
-absl::Time ToTime(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixMillis(TimeUtil::TimestampToMilliseconds(time));
-}
 
 v1::Priority PriorityOf(const v1::Job& job) {
   const v1::Priority priority = job.train().queue().priority();
