@@ -7,7 +7,6 @@
 #include "server/store/job_state.h"
 
 namespace penstock::server {
-
 namespace {
 
 v1::Priority PriorityOf(const v1::Job& job) {

@@ -18,7 +18,7 @@ absl::Status FillStore(const std::string& state_directory, const v1::Job& job, i
     v1::Job stored = job;
     stored.set_name(StoredName(i));
     stored.set_state(kEnds[i % 3]);
-    PENSTOCK_RETURN_IF_ERROR(store->InsertJob(stored, nullptr));
+    PENSTOCK_RETURN_IF_ERROR(store->InsertJobs({stored}, nullptr));
   }
   return absl::OkStatus();
 }
