@@ -313,8 +313,10 @@ class Scheduler {
     }
   }
 
-  // "; starts in about 2 h 5 min, when jobs/x has ended", as far as that is known.
+  // "; there is room in about 2 h 5 min, when jobs/x has ended", as far as that is known. Only of
+  // the first that waits: what others find then hangs on those before them.
   std::string WhenItStarts(const QueuedJob& job) const {
+    if (!claims_.empty()) return "";
     const auto start = FindEarliestStart(job, soon_, snapshot_);
     if (!start || start->seconds == 0) return "";
     return absl::StrCat("; there is room in ", DurationText(start->seconds), ", when ",

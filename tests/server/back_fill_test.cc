@@ -49,6 +49,7 @@ TEST(BackFillTest, StartsWhatEndsInTimeAndNothingThatDoesNot) {
     EXPECT_THAT(decision.waits[0].message,
                 HasSubstr("there is room in about 17 min, when jobs/runs has ended"));
     if (starts) continue;
+    ASSERT_EQ(decision.waits.size(), 2u);
     EXPECT_EQ(decision.waits[1].reason, v1::STATE_REASON_WOULD_DELAY);
     EXPECT_THAT(decision.waits[1].message, HasSubstr("without delaying jobs/head"));
     EXPECT_THAT(decision.waits[1].message, HasSubstr("this job may take about 17 min"));
