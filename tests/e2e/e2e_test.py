@@ -127,6 +127,9 @@ class TrainingTest(DaemonTest):
         for state in ("FLOAT32", "BFLOAT16", "INT8_BLOCKS"):
             with self.subTest(state=state):
                 spec = example_spec(max_steps=60)
+                # With the example's 3e-3 the loss rises for a while, and what a rounding changes
+                # grows.
+                spec.optimizer.learning_rate = 1e-3
                 spec.checkpoints.every_steps = 10
                 spec.precision.optimizer_state = job_spec_pb2.StateType.Value(f"STATE_TYPE_{state}")
                 whole = self.client.wait(create(self.client, spec).name)
@@ -144,8 +147,8 @@ class TrainingTest(DaemonTest):
                                  state.lower())
                 self.assertEqual("v_scales-00001.safetensors" in files, state == "INT8_BLOCKS")
                 loss[state] = whole.progress.loss
-        self.assertLess(abs(loss["BFLOAT16"] - loss["FLOAT32"]), 0.1)
-        self.assertLess(abs(loss["INT8_BLOCKS"] - loss["FLOAT32"]), 0.2)
+        self.assertLess(abs(loss["BFLOAT16"] - loss["FLOAT32"]), 0.02)
+        self.assertLess(abs(loss["INT8_BLOCKS"] - loss["FLOAT32"]), 0.05)
         # Codes of one type are not those of another: a job that starts from them has to keep it.
         spec.start_checkpoint = "jobs/bfloat16/checkpoints/60"
         spec.schedule.max_steps = 70
