@@ -356,24 +356,22 @@ class LostReplyTest(DaemonTest):
         self.once("transfers", transfer_service_pb2.FinishUploadRequest(name=upload))
         self.once("transfers", transfer_service_pb2.DeleteUploadRequest(name=upload))
 
+        sweep = self.once("jobs", job_pb2.CreateSweepRequest(spec=job_spec_pb2.SweepSpec(
+            job=example_spec(max_steps=100_000),
+            axes=[job_spec_pb2.SweepAxis(field="seed", values=["1", "2"])])))
+        names = [one.name for one in sweep.jobs]
+        self.assertEqual([j.name for j in self.jobs()], names[::-1] + [job.name])
+        ended = self.once("jobs", job_pb2.CancelSweepRequest(name=sweep.name))
+        self.assertEqual(list(ended.jobs), names, "the first reply again")
+        for name in names:
+            self.assertEqual(self.client.wait(name).state, job_pb2.JOB_STATE_CANCELLED)
+
         with_id = {method.name for file in (job_pb2, checkpoint_service_pb2, transfer_service_pb2,
                                             admin_service_pb2)
                    for service in file.DESCRIPTOR.services_by_name.values()
                    for method in service.methods
                    if "request_id" in method.input_type.fields_by_name}
         self.assertEqual(set(self.tried), with_id)
-
-        sweep = job_pb2.CreateSweepRequest(request_id="sweep-1", spec=job_spec_pb2.SweepSpec(
-            job=example_spec(max_steps=100000),
-            axes=[job_spec_pb2.SweepAxis(field="seed", values=["1", "2"])]))
-        made = self.call_twice(lambda c: c.jobs.CreateSweep(sweep, timeout=30))
-        names = [one.name for one in made.jobs]
-        self.assertEqual([j.name for j in self.jobs()], names[::-1] + [long_job.name, job.name])
-        stop = job_pb2.CancelSweepRequest(name=made.name, request_id="cancel-2")
-        ended = self.call_twice(lambda c: c.jobs.CancelSweep(stop, timeout=30))
-        self.assertEqual(list(ended.jobs), names, "the first reply again")
-        for name in names:
-            self.assertEqual(self.client.wait(name).state, job_pb2.JOB_STATE_CANCELLED)
 
     def test_same_id_with_other_content_is_refused_also_after_a_restart(self):
         request = job_pb2.CreateJobRequest(spec=example_spec(max_steps=3), request_id="same")
