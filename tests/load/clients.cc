@@ -179,9 +179,13 @@ void Clients::Run(int64_t index) {
   while (!stopping_) client.Round();
 }
 
+Clients::~Clients() { Stop(); }
+
 void Clients::Stop() {
   stopping_ = true;
-  for (std::thread& thread : threads_) thread.join();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 namespace {

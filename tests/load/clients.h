@@ -50,6 +50,7 @@ struct ClientArgs {
 class Clients {
  public:
   Clients(ClientArgs args, const DaemonProcess& daemon, RecentJobs& recent, Findings& findings);
+  ~Clients();
   // Each ends its round: all that it submitted it has cancelled.
   void Stop();
   // What all together did, after Stop().

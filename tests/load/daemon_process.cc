@@ -84,7 +84,8 @@ absl::Status DaemonProcess::Start() {
       return absl::InternalError(absl::StrCat("penstockd has ended: ", text.str()));
     }
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(2));
+    // A thousand watchers that come back are let in first.
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     v1::GetServerInfoResponse info;
     // A new connection each time: one that has failed waits before it is tried again.
     if (v1::AdminService::NewStub(Connect())->GetServerInfo(&context, {}, &info).ok())
