@@ -84,7 +84,8 @@ absl::StatusOr<JobPage> JobBoard::List(const JobQuery& query) const {
     for (auto at = begin; at != by_row_.rend(); ++at) {
       const auto& [row, entry] = *at;
       const auto& states = query.states;
-      if (!states.empty() && std::find(states.begin(), states.end(), entry.keys.state) == states.end()) {
+      if (!states.empty() &&
+          std::find(states.begin(), states.end(), entry.keys.state) == states.end()) {
         continue;
       }
       if (!query.owner.empty() && entry.keys.owner != query.owner) continue;
