@@ -212,7 +212,7 @@ std::vector<WeightFile> CutForCheckpoint(const ModelLayout& layout) {
       .files;
 }
 
-int CheckpointThreads(int threads) { return threads <= 1 ? 1 : std::min(2 * threads, kMaxThreads); }
+int CheckpointThreads(int threads) { return threads <= 1 ? 1 : std::min(4 * threads, kMaxThreads); }
 
 int64_t CheckpointPeakBytes(int checkpoint_threads) {
   return checkpoint_threads * (kWindowElements * static_cast<int64_t>(sizeof(float)) +
