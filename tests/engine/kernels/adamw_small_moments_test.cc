@@ -9,6 +9,7 @@
 #include "engine/memory/planes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/engine/kernels/adamw_testing.h"
 #include "tests/engine/kernels/parity.h"
 
 namespace penstock {
@@ -139,26 +140,6 @@ class State {
   std::vector<std::byte> m_, v_;
   Floats m_scales_, v_scales_;
 };
-
-std::vector<CpuIsa> Isas() {
-  std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
-    if (isa <= BestCpuIsa()) isas.push_back(isa);
-  }
-  return isas;
-}
-
-std::vector<bf16> Rounded(const Floats& values) {
-  std::vector<bf16> rounded;
-  for (const float value : values) rounded.push_back(ToBf16(value));
-  return rounded;
-}
-
-Floats Widened(const std::vector<bf16>& values) {
-  Floats widened;
-  for (const bf16 value : values) widened.push_back(ToFloat(value));
-  return widened;
-}
 
 // Gradients of every magnitude that a block may have, denormals included.
 Floats ManyMagnitudes(int64_t count, int seed) {

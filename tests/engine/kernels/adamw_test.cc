@@ -9,6 +9,7 @@
 #include "engine/memory/host_memory.h"
 #include "engine/memory/planes.h"
 #include "gtest/gtest.h"
+#include "tests/engine/kernels/adamw_testing.h"
 #include "tests/engine/kernels/parity.h"
 
 namespace penstock {
@@ -108,26 +109,6 @@ struct Float64AdamW {
     }
   }
 };
-
-std::vector<bf16> Rounded(const Floats& values) {
-  std::vector<bf16> rounded;
-  for (const float value : values) rounded.push_back(ToBf16(value));
-  return rounded;
-}
-
-Floats Widened(const std::vector<bf16>& values) {
-  Floats widened;
-  for (const bf16 value : values) widened.push_back(ToFloat(value));
-  return widened;
-}
-
-std::vector<CpuIsa> Isas() {
-  std::vector<CpuIsa> isas;
-  for (const CpuIsa isa : {CpuIsa::kPortable, CpuIsa::kAvx2, CpuIsa::kAvx512}) {
-    if (isa <= BestCpuIsa()) isas.push_back(isa);
-  }
-  return isas;
-}
 
 TEST(AdamWTest, InstructionSetsThreadsAndAlignmentsGiveTheSameBits) {
   ThreadPool one(1);

@@ -75,6 +75,19 @@ class ResumeTest : public ::testing::Test {
     return observer;
   }
 
+  // By a policy of its own instead of the planner's.
+  RecordingObserver MustTrainBy(const Policy& policy, const TrainConfig& config,
+                                int64_t stop_after = INT64_MAX) {
+    RecordingObserver observer;
+    observer.stop_after = stop_after;
+    const auto summary = TrainWithPlan(
+        config,
+        [&](const ModelInput& model, TrainingPlan& plan) { UsePolicy(policy, model, plan); },
+        observer);
+    EXPECT_TRUE(summary.ok()) << summary.status();
+    return observer;
+  }
+
   static RunFacts FactsOf(const std::string& checkpoint) {
     return (*OpenCheckpoint(checkpoint, Verification::kSizes))->info().facts;
   }
@@ -168,19 +181,9 @@ TEST_F(ResumeTest, SmallMomentsGoOnByteForByteToo) {
     for (int64_t k = 1; k < total; ++k) {
       SCOPED_TRACE(absl::StrCat(name, " ", k));
       TrainConfig config = config_of(absl::StrCat(name, k), type);
-      const auto train = [&](const Policy& policy, int64_t stop_after) {
-        RecordingObserver observer;
-        observer.stop_after = stop_after;
-        const auto summary = TrainWithPlan(
-            config,
-            [&](const ModelInput& model, TrainingPlan& plan) { UsePolicy(policy, model, plan); },
-            observer);
-        EXPECT_TRUE(summary.ok()) << summary.status();
-        return observer;
-      };
-      train(policies[k % policies.size()], k);
+      MustTrainBy(policies[k % policies.size()], config, k);
       config.compute_threads = 3;
-      const RecordingObserver rest = train(policies[(k + 1) % policies.size()], INT64_MAX);
+      const RecordingObserver rest = MustTrainBy(policies[(k + 1) % policies.size()], config);
       ASSERT_EQ(rest.resumed.size(), 1u);
       ExpectSameSteps(uninterrupted.steps, rest.steps, k);
       EXPECT_TRUE(ReadState(Checkpoint(config, total)) == wanted);
@@ -266,20 +269,10 @@ void ResumeTest::ExpectEveryStepOfFortyAndTheRestMakeTheWholeRun(ComputeBackend 
   for (int64_t k = 1; k < kSteps; ++k) {
     SCOPED_TRACE(k);
     const TrainConfig config = config_of(absl::StrCat("run", k));
-    const auto train = [&](const Policy& policy, int64_t stop_after) {
-      RecordingObserver observer;
-      observer.stop_after = stop_after;
-      const auto summary = TrainWithPlan(
-          config,
-          [&](const ModelInput& model, TrainingPlan& plan) { UsePolicy(policy, model, plan); },
-          observer);
-      EXPECT_TRUE(summary.ok()) << summary.status();
-      return observer;
-    };
     // Every pair of policies comes up.
-    const RecordingObserver first = train(policies[k % policies.size()], k);
+    const RecordingObserver first = MustTrainBy(policies[k % policies.size()], config, k);
     const RecordingObserver rest =
-        train(policies[k / policies.size() % policies.size()], INT64_MAX);
+        MustTrainBy(policies[k / policies.size() % policies.size()], config);
     ExpectSameSteps(uninterrupted.steps, rest.steps, k);
     EXPECT_EQ(Join(EvaluationsOf(first), EvaluationsOf(rest)), EvaluationsOf(uninterrupted));
     EXPECT_TRUE(ReadState(Checkpoint(config, kSteps)) == wanted);
