@@ -123,19 +123,34 @@ std::vector<LaneOp> OpsOf(std::span<const MeasuredProgram> runs, Lane lane,
                                              OnlyRate(&MachineProfile::copy_in_bytes));
     const std::vector<double> out = OpSeconds(run.program, run.spec, run.layout, run.cost,
                                               OnlyRate(&MachineProfile::copy_out_bytes));
+    std::array<std::vector<size_t>, kLaneCount> ops_by_lane;
     for (size_t i = 0; i < run.timeline.size(); ++i) {
-      LaneOp op = {work[i], Duration(run.timeline[i]) - op_seconds};
-      if (run.program.ops[i].lane != lane || op.seconds < kShortestSeconds || op.work < 1) continue;
-      std::array<double, kLaneCount> beside = {};
-      for (size_t j = 0; j < run.timeline.size(); ++j) {
-        const Lane other = run.program.ops[j].lane;
-        if (std::find(others.begin(), others.end(), other) == others.end()) continue;
-        const double shared = Overlap(run.timeline[i], run.timeline[j]);
-        if (shared <= 0) continue;
-        beside[static_cast<size_t>(other)] += shared;
-        op.copied += (in[j] + out[j]) * shared / Duration(run.timeline[j]);
+      ops_by_lane[static_cast<size_t>(run.program.ops[i].lane)].push_back(i);
+    }
+    // Of each other lane, its first op that has not ended when the op at hand begins: a step may
+    // have many thousands of ops, so each lane is gone through once.
+    std::array<size_t, kLaneCount> first = {};
+    for (size_t i : ops_by_lane[static_cast<size_t>(lane)]) {
+      const SimulatedOp& time = run.timeline[i];
+      LaneOp op = {work[i], Duration(time) - op_seconds};
+      if (op.seconds < kShortestSeconds || op.work < 1) continue;
+      double most_beside = 0;
+      for (Lane other : others) {
+        const std::vector<size_t>& theirs = ops_by_lane[static_cast<size_t>(other)];
+        size_t& at = first[static_cast<size_t>(other)];
+        while (at < theirs.size() && run.timeline[theirs[at]].end <= time.start) ++at;
+        double beside = 0;
+        for (size_t k = at; k < theirs.size(); ++k) {
+          const size_t j = theirs[k];
+          if (run.timeline[j].start >= time.end) break;
+          const double shared = Overlap(time, run.timeline[j]);
+          if (shared <= 0) continue;
+          beside += shared;
+          op.copied += (in[j] + out[j]) * shared / Duration(run.timeline[j]);
+        }
+        most_beside = std::max(most_beside, beside);
       }
-      op.beside = std::min(op.seconds, *std::max_element(beside.begin(), beside.end()));
+      op.beside = std::min(op.seconds, most_beside);
       ops.push_back(op);
     }
   }

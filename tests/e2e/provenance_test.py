@@ -10,7 +10,7 @@ import subprocess
 import unittest
 
 import harness
-from harness import Client, Daemon, cli, create, example_spec, job_pb2
+from harness import Client, cli, create, example_spec, job_pb2
 from penstock.v1 import admin_service_pb2, checkpoint_service_pb2
 
 
@@ -24,14 +24,7 @@ def flip_bit(path, at):
     path.write_bytes(data)
 
 
-class ProvenanceTest(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon()
-        self.addCleanup(self.daemon.close)
-        self.daemon.start()
-        self.client = Client(self.daemon.target)
-        self.addCleanup(lambda: self.client.close())
-
+class ProvenanceTest(harness.DaemonTest):
     def info(self):
         return self.client.admin.GetServerInfo(admin_service_pb2.GetServerInfoRequest())
 

@@ -19,7 +19,7 @@ import time
 import unittest
 
 import harness
-from harness import DEADLINE, EXAMPLE, SOURCE, Client, Daemon, cli
+from harness import DEADLINE, EXAMPLE, SOURCE, cli
 from google.protobuf import json_format
 from penstock.v1 import admin_service_pb2, checkpoint_pb2, checkpoint_service_pb2, job_pb2
 
@@ -78,14 +78,7 @@ class Terminal:
         os.close(self.slave)
 
 
-class DaemonTest(unittest.TestCase):
-    def setUp(self):
-        self.daemon = Daemon()
-        self.addCleanup(self.daemon.close)
-        self.daemon.start()
-        self.client = Client(self.daemon.target)
-        self.addCleanup(lambda: self.client.close())
-
+class DaemonTest(harness.DaemonTest):
     def submit(self, job_id, steps, *arguments):
         cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--job-id", job_id, "--set",
             f"schedule.max_steps={steps}", *arguments)
