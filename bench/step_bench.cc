@@ -165,15 +165,16 @@ GradientPlane PlaneOfSetup(const StepFlags& flags, const Setup& setup) {
 
 absl::StatusOr<std::unique_ptr<HostStore>> MakeStore(const StepFlags& flags, const Setup& setup) {
   const GradientPlane plane = PlaneOfSetup(flags, setup);
-  const int64_t bytes = HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane) +
-                        setup.train.host_arena_bytes;
+  const OptimizerState state = StateOf(setup.policy.moment_type);
+  const int64_t bytes =
+      HostStore::BytesNeeded(setup.layout, state, plane) + setup.train.host_arena_bytes;
   const HostMemoryLimit limit = ReadHostMemoryLimit();
   if (bytes > limit.usable_bytes) {
     return absl::ResourceExhaustedError(absl::StrCat("host store and saved tensors need ", bytes,
                                                      " bytes, ", limit.source, " has ",
                                                      limit.usable_bytes));
   }
-  return HostStore::Create(setup.layout, OptimizerState::kFloat32, plane);
+  return HostStore::Create(setup.layout, state, plane);
 }
 
 // Of a cap on the device's memory, tables, step inputs and the libraries' workspaces take a part.
@@ -281,7 +282,8 @@ Simulation Predict(const StepFlags& flags, const Setup& setup) {
                   OpSeconds(setup.train, setup.spec, setup.layout,
                             {.tokens_per_micro_batch = flags.micro_batch_tokens,
                              .mean_document_tokens = static_cast<double>(flags.sequence_length),
-                             .head_chunk_rows = flags.head_chunk_rows},
+                             .head_chunk_rows = flags.head_chunk_rows,
+                             .moment_type = setup.policy.moment_type},
                             setup.machine.rates),
                   ContentionOf(setup.machine.rates));
 }
@@ -345,6 +347,7 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
           {"host_input_layers", flags.host_input_layers},
           {"update", flags.update},
           {"gradients", flags.gradients},
+          {"moments", flags.moments},
           {"micro_batches_per_round", flags.round},
           {"micro_batches_in_first_round", flags.first_round},
           {"first_save", flags.first_save},

@@ -26,6 +26,7 @@ FlagTables TablesOf(StepFlags& flags) {
                     {"first_save", &flags.first_save},
                     {"update", &flags.update},
                     {"gradients", &flags.gradients},
+                    {"moments", &flags.moments},
                     {"machine", &flags.machine},
                     {"page_lock", &flags.page_lock},
                     {"commit", &flags.commit},
@@ -92,12 +93,16 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
   const auto type =
       Choose<GradientType>("gradients", flags.gradients,
                            {{"bf16", GradientType::kBfloat16}, {"fp32", GradientType::kFloat32}});
+  const auto moments = Choose<MomentType>("moments", flags.moments,
+                                          {{"fp32", MomentType::kFloat32},
+                                           {"bf16", MomentType::kBfloat16},
+                                           {"int8_blocks", MomentType::kInt8Blocks}});
   const auto first_level = Choose<SaveLevel>("first_save", flags.first_save,
                                              {{"all", SaveLevel::kAll},
                                               {"attention", SaveLevel::kAttention},
                                               {"input", SaveLevel::kInput}});
-  for (const absl::Status& status :
-       {level.status(), place.status(), first_level.status(), update.status(), type.status()}) {
+  for (const absl::Status& status : {level.status(), place.status(), first_level.status(),
+                                     update.status(), type.status(), moments.status()}) {
     if (!status.ok()) return status;
   }
   Policy policy{.saving = {*level, *place},
@@ -107,6 +112,7 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
                 .head_chunk_rows = flags.head_chunk_rows,
                 .mlp_chunk_rows = flags.mlp_chunk_rows,
                 .gradient_type = *type,
+                .moment_type = *moments,
                 .update_time = *update};
   const int64_t layers = spec.num_layers;
   policy.savings.assign(layers, policy.saving);

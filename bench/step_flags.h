@@ -21,6 +21,7 @@ struct StepFlags {
   std::string save_place = "device";  // device, host
   std::string update = "next";        // next: hidden under the next step's forward; end; backward
   std::string gradients = "bf16";     // bf16, fp32
+  std::string moments = "fp32";       // bf16, int8_blocks: then no block's state is on the device
   int64_t round = 0;                  // micro-batches a round, 0: all
   int64_t first_round = 0;            // micro-batches of the first round, 0: as the others
   std::string first_save = "all";     // what it saves on the device, with first_round
@@ -38,7 +39,7 @@ struct StepFlags {
   std::string page_lock = "required";  // preferred, off
 
   // The policy is the planner's, as a job would have it, and of the flags above only chunk rows,
-  // gradients, slots, update=backward and the cap count.
+  // gradients, moments, slots, update=backward and the cap count.
   bool search = false;
   bool plan_only = false;  // prints what the policy takes and runs nothing; needs no GPU
   // What the step is predicted for, and policies are searched for: a profile's name, or the path of

@@ -15,12 +15,13 @@ constexpr int64_t kProcessBytes = int64_t{2} << 30;
 
 absl::StatusOr<PolicyCandidate> SearchPolicy(const StepFlags& flags, const SearchedStep& step) {
   const auto store_bytes = [&](GradientPlane plane) {
-    return HostStore::BytesNeeded(step.layout, OptimizerState::kFloat32, plane);
+    return HostStore::BytesNeeded(step.layout, StateOf(step.asked.moment_type), plane);
   };
   Policy base{.decoder_slots = step.asked.decoder_slots,
               .head_chunk_rows = step.asked.head_chunk_rows,
               .mlp_chunk_rows = step.asked.mlp_chunk_rows,
-              .gradient_type = step.asked.gradient_type};
+              .gradient_type = step.asked.gradient_type,
+              .moment_type = step.asked.moment_type};
   if (step.asked.update_time == UpdateTime::kWithBackward) {
     base.update_time = step.asked.update_time;
   }

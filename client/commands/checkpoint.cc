@@ -4,7 +4,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "client/commands/checkpoint_list.h"
+#include "client/checkpoint_list.h"
 #include "client/commands/commands.h"
 #include "client/follow.h"
 #include "client/interrupts.h"

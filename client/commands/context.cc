@@ -22,7 +22,7 @@ ExitCode Context::Fail(const absl::Status& status) const {
 
 ExitCode Context::Fail(const absl::Status& status, const std::string& request_id) const {
   ErrorMetadata metadata = MetadataOf(status);
-  metadata["request_id"] = request_id;
+  if (!request_id.empty()) metadata["request_id"] = request_id;
   return Fail(Error(status.code(), ReasonOf(status), std::string(status.message()), metadata));
 }
 

@@ -31,7 +31,8 @@ struct Context {
 
   // Prints the error to stderr.
   ExitCode Fail(const absl::Status& status) const;
-  // Prints the error and the request_id with which the call can be made again to the same effect.
+  // Prints the error and the request_id with which the call can be made again to the same effect;
+  // an empty one if it was not made.
   ExitCode Fail(const absl::Status& status, const std::string& request_id) const;
   // Prints a reply: as JSON or YAML, or what `table` makes of it.
   ExitCode Print(const google::protobuf::Message& reply,

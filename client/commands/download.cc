@@ -2,12 +2,13 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
-#include "client/commands/checkpoint_list.h"
+#include "client/checkpoint_list.h"
 #include "client/commands/commands.h"
 #include "client/job_file.h"
 #include "engine/base/status.h"
@@ -20,10 +21,24 @@ struct DownloadOptions {
   std::string directory;
 };
 
-absl::StatusOr<std::string> FindParent(RpcClient& client, const std::string& text) {
-  if (absl::StartsWith(text, "uploads/")) return text;
-  if (absl::StrContains(text, "/exports/")) return JobName(text);
-  return FindCheckpoint(client, text);
+struct Source {
+  std::string parent;
+  v1::ListFilesResponse files;
+};
+
+absl::StatusOr<Source> FindSource(RpcClient& client, const std::string& text) {
+  Source source;
+  const auto list = [&](const std::string& parent) {
+    absl::StatusOr<v1::ListFilesResponse> files = ListSource(client, parent);
+    if (files.ok()) source = {.parent = parent, .files = *std::move(files)};
+    return files.status();
+  };
+  const absl::Status listed = absl::StartsWith(text, "uploads/") ? list(text)
+                              : absl::StrContains(text, "/exports/")
+                                  ? list(JobName(text))
+                                  : WithCheckpoint(client, text, list);
+  if (!listed.ok()) return listed;
+  return source;
 }
 
 // Of jobs/x/checkpoints/40: x-checkpoints-40; of uploads/x: x.
@@ -32,18 +47,18 @@ std::string DefaultDirectory(const std::string& parent) {
 }
 
 ExitCode RunDownload(const Context& context, const DownloadOptions& options, RpcClient& client) {
-  const absl::StatusOr<std::string> parent = FindParent(client, options.name);
-  if (!parent.ok()) return context.Fail(parent.status());
-  absl::StatusOr<v1::ListFilesResponse> files = ListSource(client, *parent);
-  if (!files.ok()) return context.Fail(files.status());
+  absl::StatusOr<Source> source = FindSource(client, options.name);
+  if (!source.ok()) return context.Fail(source.status());
   int64_t bytes = 0;
-  for (const v1::FileEntry& file : files->files()) bytes += file.bytes();
-  const std::string directory =
-      AbsolutePath(options.directory.empty() ? DefaultDirectory(*parent) : options.directory);
+  for (const v1::FileEntry& file : source->files.files()) bytes += file.bytes();
+  const std::string directory = AbsolutePath(
+      options.directory.empty() ? DefaultDirectory(source->parent) : options.directory);
   absl::StatusOr<v1::ListFilesResponse> fetched = [&] {
     TransferProgress progress(ProgressView::StyleFor(context.quiet), "fetching", bytes);
-    return Download(client, {.parent = *parent, .files = *std::move(files), .directory = directory},
-                    progress);
+    return Download(
+        client,
+        {.parent = source->parent, .files = std::move(source->files), .directory = directory},
+        progress);
   }();
   if (!fetched.ok()) return context.Fail(fetched.status());
   return context.Print(*fetched, [&] { return directory + "\n"; });

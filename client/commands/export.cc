@@ -1,9 +1,10 @@
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "client/commands/checkpoint_list.h"
+#include "client/checkpoint_list.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow_job.h"
 #include "client/job_file.h"
@@ -20,19 +21,22 @@ struct ExportOptions {
 };
 
 ExitCode Export(const Context& context, const ExportOptions& options, RpcClient& client) {
-  const absl::StatusOr<std::string> checkpoint = FindCheckpoint(client, options.checkpoint);
-  if (!checkpoint.ok()) return context.Fail(checkpoint.status());
   v1::ExportCheckpointRequest request;
-  request.set_request_id(NewRequestId());
   v1::ExportSpec& spec = *request.mutable_spec();
-  spec.set_checkpoint(*checkpoint);
   spec.set_directory(AbsolutePath(options.directory));
   if (options.type == "float32") spec.set_export_type(v1::EXPORT_TYPE_FLOAT32);
   if (options.type == "bfloat16") spec.set_export_type(v1::EXPORT_TYPE_BFLOAT16);
-  const absl::StatusOr<v1::ExportCheckpointResponse> response =
-      client.Call(client.checkpoints(), &v1::CheckpointService::Stub::ExportCheckpoint, request);
-  if (!response.ok()) return context.Fail(response.status(), request.request_id());
-  const v1::Job& job = response->job();
+  v1::Job job;
+  const absl::Status created =
+      WithCheckpoint(client, options.checkpoint, [&](const std::string& checkpoint) {
+        request.set_request_id(NewRequestId());
+        spec.set_checkpoint(checkpoint);
+        absl::StatusOr<v1::ExportCheckpointResponse> response = client.Call(
+            client.checkpoints(), &v1::CheckpointService::Stub::ExportCheckpoint, request);
+        if (response.ok()) job = std::move(*response->mutable_job());
+        return response.status();
+      });
+  if (!created.ok()) return context.Fail(created, request.request_id());
   context.Print(job, [&] { return absl::StrCat(job.name(), "\n"); });
   if (!options.follow && !options.wait) return ExitCode::kOk;
   return FollowDetachably(

@@ -5,7 +5,7 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
-#include "client/commands/checkpoint_list.h"
+#include "client/checkpoint_list.h"
 #include "client/commands/commands.h"
 #include "client/commands/follow_job.h"
 #include "client/commands/submit_job.h"
@@ -65,9 +65,8 @@ struct ForkOptions {
 
 // The spec of the job that has the checkpoint, changed, and starting there. It exports nowhere
 // unless that is asked for: where the other job exports is taken.
-absl::StatusOr<v1::JobSpec> ForkedSpec(RpcClient& client, const ForkOptions& options) {
-  PENSTOCK_ASSIGN_OR_RETURN(const std::string checkpoint,
-                            FindCheckpoint(client, options.checkpoint));
+absl::StatusOr<v1::JobSpec> ForkedSpec(RpcClient& client, const std::string& checkpoint,
+                                       const std::vector<std::string>& settings) {
   PENSTOCK_ASSIGN_OR_RETURN(const v1::Job job,
                             client.GetJob(checkpoint.substr(0, checkpoint.find("/checkpoints/"))));
   v1::JobSpec spec = job.train();
@@ -75,18 +74,22 @@ absl::StatusOr<v1::JobSpec> ForkedSpec(RpcClient& client, const ForkOptions& opt
   spec.mutable_queue()->clear_after();
   spec.mutable_queue()->clear_after_rule();
   spec.set_start_checkpoint(checkpoint);
-  return ChangeJobSpec(std::move(spec), options.settings);
+  return ChangeJobSpec(std::move(spec), settings);
 }
 
 ExitCode Fork(const Context& context, const ForkOptions& options, RpcClient& client) {
-  const absl::StatusOr<v1::JobSpec> spec = ForkedSpec(client, options);
-  if (!spec.ok()) return context.Fail(spec.status());
   v1::CreateJobRequest request;
-  *request.mutable_spec() = *spec;
   request.set_job_id(options.job_id);
-  const absl::StatusOr<v1::Job> job = CreateJob(context, client, std::move(request));
-  if (!job.ok()) return ExitCodeOf(job.status());
-  return PrintAndFollow(context, client, *job, options.following);
+  v1::Job job;
+  const absl::Status created = WithCheckpoint(
+      client, options.checkpoint, [&](const std::string& checkpoint) -> absl::Status {
+        PENSTOCK_ASSIGN_OR_RETURN(*request.mutable_spec(),
+                                  ForkedSpec(client, checkpoint, options.settings));
+        PENSTOCK_ASSIGN_OR_RETURN(job, CreateJob(client, request));
+        return absl::OkStatus();
+      });
+  if (!created.ok()) return context.Fail(created, request.request_id());
+  return PrintAndFollow(context, client, job, options.following);
 }
 
 }  // namespace

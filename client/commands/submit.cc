@@ -36,8 +36,8 @@ ExitCode Submit(const Context& context, const SubmitOptions& options, RpcClient&
   }
   request.set_job_id(options.job_id);
   request.set_validate_only(options.validate_only);
-  const absl::StatusOr<v1::Job> job = CreateJob(context, client, std::move(request));
-  if (!job.ok()) return ExitCodeOf(job.status());
+  const absl::StatusOr<v1::Job> job = CreateJob(client, request);
+  if (!job.ok()) return context.Fail(job.status(), request.request_id());
   if (options.validate_only) {
     return context.Print(*job, [&] { return JobPage(*job); });
   }

@@ -7,19 +7,14 @@
 
 namespace penstock::client {
 
-absl::StatusOr<v1::Job> CreateJob(const Context& context, RpcClient& client,
-                                  v1::CreateJobRequest request) {
+absl::StatusOr<v1::Job> CreateJob(RpcClient& client, v1::CreateJobRequest& request) {
   request.set_request_id(NewRequestId());
-  absl::StatusOr<v1::CreateJobResponse> response =
-      client.Call(client.jobs(), &v1::JobService::Stub::CreateJob, request);
-  if (!response.ok()) {
-    context.Fail(response.status(), request.request_id());
-    return response.status();
-  }
-  for (const std::string& warning : response->job().warnings()) {
+  PENSTOCK_ASSIGN_OR_RETURN(v1::CreateJobResponse response,
+                            client.Call(client.jobs(), &v1::JobService::Stub::CreateJob, request));
+  for (const std::string& warning : response.job().warnings()) {
     PrintTalk(absl::StrCat("warning: ", Printable(warning), "\n"));
   }
-  return std::move(*response->mutable_job());
+  return std::move(*response.mutable_job());
 }
 
 ExitCode FailToLoad(const Context& context, const absl::Status& status) {

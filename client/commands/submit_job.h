@@ -7,9 +7,8 @@
 namespace penstock::client {
 
 // Calls CreateJob with a fresh request_id, so that a retry cannot make a second job, and prints
-// warnings. An error has been printed when this returns.
-absl::StatusOr<v1::Job> CreateJob(const Context& context, RpcClient& client,
-                                  v1::CreateJobRequest request);
+// warnings. An error is for the caller to print, with the request_id.
+absl::StatusOr<v1::Job> CreateJob(RpcClient& client, v1::CreateJobRequest& request);
 
 // For a job file that cannot be loaded: prints the error.
 ExitCode FailToLoad(const Context& context, const absl::Status& status);

@@ -91,7 +91,9 @@ absl::StatusOr<v1::Job> TakeUpJob(const Context& context, RpcClient& client,
   v1::CreateJobRequest request;
   *request.mutable_spec() = spec;
   request.set_job_id(id);
-  return CreateJob(context, client, std::move(request));
+  absl::StatusOr<v1::Job> job = CreateJob(client, request);
+  if (!job.ok()) context.Fail(job.status(), request.request_id());
+  return job;
 }
 
 }  // namespace penstock::client

@@ -105,8 +105,14 @@ class Costs {
     constexpr int64_t kMany = 1 << 20;
     return static_cast<double>(MomentBytes(input_.moment_type, kMany)) / kMany;
   }
-  // AdamW on the host is bound by its memory: what smaller moments leave of the bytes.
-  double AdamwShare() const { return 1 - 2 * (8 - Moments()) / kAdamwHostBytes; }
+  // AdamW on the host is bound by its memory: what smaller moments leave of the bytes. Rounding to
+  // 8 bits takes 16 cores longer than that (bench/results/2026-11-28-state-precision.md).
+  double AdamwShare() const {
+    constexpr double kInt8BlocksShare = 0.67;
+    const double of_bytes = 1 - 2 * (8 - Moments()) / kAdamwHostBytes;
+    return input_.moment_type == MomentType::kInt8Blocks ? std::max(of_bytes, kInt8BlocksShare)
+                                                         : of_bytes;
+  }
   double GradientBytes() const {
     return static_cast<double>(GradientBytesPerElement(program_.gradient_type));
   }

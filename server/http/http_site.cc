@@ -175,7 +175,10 @@ void HttpSite::Jobs(const Call& call) const {
   v1::ListJobsRequest request;
   request.set_page_size(static_cast<int32_t>(*size));
   request.set_page_token(Text(call.target, "page_token"));
-  Reply<v1::ListJobsResponse>(call.respond, services_.manager.List(request));
+  v1::ListJobsResponse response;
+  const absl::Status listed = services_.manager.List(request, response);
+  if (!listed.ok()) return Reply<v1::ListJobsResponse>(call.respond, listed);
+  Reply<v1::ListJobsResponse>(call.respond, std::move(response));
 }
 
 void HttpSite::Job(const Call& call) const {

@@ -248,7 +248,8 @@ absl::StatusOr<v1::GetJobResponse> JobManager::Get(const v1::GetJobRequest& requ
   return response;
 }
 
-absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest& request) const {
+absl::Status JobManager::List(const v1::ListJobsRequest& request,
+                              v1::ListJobsResponse& response) const {
   std::vector<v1::JobState> states;
   for (const int state : request.states()) states.push_back(static_cast<v1::JobState>(state));
   std::sort(states.begin(), states.end());
@@ -258,17 +259,16 @@ absl::StatusOr<v1::ListJobsResponse> JobManager::List(const v1::ListJobsRequest&
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t before,
                             ParsePageToken(request.page_token(), filter, INT64_MAX));
-  PENSTOCK_ASSIGN_OR_RETURN(JobPage page,
+  PENSTOCK_ASSIGN_OR_RETURN(const JobPage page,
                             table_.store().board().List({.before_row = before,
                                                          .states = states,
                                                          .owner = request.owner(),
                                                          .sweep = request.sweep(),
                                                          .limit = size,
-                                                         .max_bytes = kMaxListBytes}));
-  v1::ListJobsResponse response;
-  for (v1::Job& job : page.jobs) *response.add_jobs() = std::move(job);
+                                                         .max_bytes = kMaxListBytes},
+                                                        *response.mutable_jobs()));
   if (page.more) response.set_next_page_token(MakePageToken(filter, page.last_row));
-  return response;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<WatchBatch> JobManager::ReadEvents(const std::string& name, uint64_t cursor) {

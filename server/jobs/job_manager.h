@@ -84,7 +84,7 @@ class JobManager {
 
   // Any thread: they read the board.
   absl::StatusOr<v1::GetJobResponse> Get(const v1::GetJobRequest& request) const;
-  absl::StatusOr<v1::ListJobsResponse> List(const v1::ListJobsRequest& request) const;
+  absl::Status List(const v1::ListJobsRequest& request, v1::ListJobsResponse& response) const;
   // Events after `cursor` of one job, or (empty name) of all. NotFound / JOB_NOT_FOUND,
   // OutOfRange / CURSOR_EXPIRED.
   absl::StatusOr<WatchBatch> ReadEvents(const std::string& name, uint64_t cursor);

@@ -65,7 +65,8 @@ LivePart ActiveJob::live() const {
 v1::Job JobTable::Live(StoredJob stored) const {
   const auto found = active_.find(stored.row);
   if (found == active_.end()) return std::move(stored.job);
-  return WithLivePart(std::move(stored.job), found->second->live());
+  AddLivePart(found->second->live(), stored.job);
+  return std::move(stored.job);
 }
 
 absl::Status JobTable::Insert(const std::vector<v1::Job>& jobs, const RequestRecord* request) {

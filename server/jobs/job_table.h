@@ -90,7 +90,7 @@ class JobTable {
   // Adds what only memory knows to a job read from the store.
   v1::Job Live(StoredJob stored) const;
   // What clients see of what memory alone knows: after each change of it.
-  void ShowLive(const ActiveJob& job) { store_.board().SetLive(job.stored.row, job.live()); }
+  void ShowLive(const ActiveJob& job) { store_.board().SetLive(job.stored.job.name(), job.live()); }
 
   // All of them or none.
   absl::Status Insert(const std::vector<v1::Job>& jobs, const RequestRecord* request);

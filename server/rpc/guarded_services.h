@@ -6,6 +6,7 @@
 #include "penstock/v1/checkpoint_service.grpc.pb.h"
 #include "penstock/v1/job.grpc.pb.h"
 #include "penstock/v1/transfer_service.grpc.pb.h"
+#include "server/rpc/arena_messages.h"
 #include "server/rpc/guard.h"
 
 namespace penstock::server {
@@ -13,7 +14,9 @@ namespace penstock::server {
 class GuardedJobService final : public v1::JobService::CallbackService {
  public:
   GuardedJobService(Door& door, v1::JobService::CallbackService& inner)
-      : guard_(door, "penstock.v1.JobService", inner) {}
+      : guard_(door, "penstock.v1.JobService", inner) {
+    SetMessageAllocatorFor_ListJobs(&list_messages_);
+  }
 
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context,
                                       const v1::CreateJobRequest* request,
@@ -91,6 +94,7 @@ class GuardedJobService final : public v1::JobService::CallbackService {
  private:
   using Inner = v1::JobService::CallbackService;
   const Guard<Inner> guard_;
+  ArenaMessages<v1::ListJobsRequest, v1::ListJobsResponse> list_messages_;
 };
 
 class GuardedCheckpointService final : public v1::CheckpointService::CallbackService {

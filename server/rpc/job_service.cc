@@ -187,11 +187,13 @@ grpc::ServerUnaryReactor* JobServiceImpl::GetJob(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* JobServiceImpl::ListJobs(grpc::CallbackServerContext* context,
                                                    const v1::ListJobsRequest* request,
                                                    v1::ListJobsResponse* response) {
-  const UnaryCall<v1::ListJobsResponse> call(context, response);
-  const absl::Status form =
+  absl::Status status =
       request->sweep().empty() ? absl::OkStatus() : CheckSweepName(request->sweep(), "sweep");
-  call.Finish(form.ok() ? services_.manager.List(*request) : form);
-  return call.reactor();
+  // Into the response as it is, which lies on an arena (guarded_services.h).
+  if (status.ok()) status = services_.manager.List(*request, *response);
+  grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+  reactor->Finish(ToGrpcStatus(status));
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* JobServiceImpl::CancelJob(grpc::CallbackServerContext* context,

@@ -9,9 +9,9 @@
 
 namespace penstock::server {
 
-v1::Job WithLivePart(v1::Job job, const LivePart& live) {
+void AddLivePart(const LivePart& live, v1::Job& job) {
   if (live.progress) *job.mutable_progress() = *live.progress;
-  if (job.state() != v1::JOB_STATE_QUEUED) return job;
+  if (job.state() != v1::JOB_STATE_QUEUED) return;
   job.set_queue_position(live.queue_position);
   // Why it was put back (state_reason of the row) comes before what it waits for.
   if (job.state_reason() == v1::STATE_REASON_UNSPECIFIED) {
@@ -20,7 +20,6 @@ v1::Job WithLivePart(v1::Job job, const LivePart& live) {
   } else if (!live.wait_message.empty()) {
     job.set_state_message(absl::StrCat(job.state_message(), "; ", live.wait_message));
   }
-  return job;
 }
 
 JobKeys KeysOf(const v1::Job& job) {
@@ -30,77 +29,114 @@ JobKeys KeysOf(const v1::Job& job) {
           .sweep = job.sweep_point().sweep()};
 }
 
+// The rows of some states, newest first.
+class JobBoard::Walk {
+ public:
+  explicit Walk(int64_t before_row) : before_row_(before_row) {}
+
+  void Add(const Rows& rows) {
+    ways_.push_back({std::make_reverse_iterator(rows.lower_bound(before_row_)), rows.rend()});
+  }
+  // Null at the end.
+  const Rows::value_type* Next() {
+    Way* newest = nullptr;
+    for (Way& way : ways_) {
+      if (way.at == way.end) continue;
+      if (newest == nullptr || way.at->first > newest->at->first) newest = &way;
+    }
+    return newest == nullptr ? nullptr : &*newest->at++;
+  }
+
+ private:
+  struct Way {
+    Rows::const_reverse_iterator at, end;
+  };
+  const int64_t before_row_;
+  std::vector<Way> ways_;
+};
+
 void JobBoard::Put(int64_t row, JobKeys keys, std::string message) {
   auto shared = std::make_shared<const std::string>(std::move(message));
   absl::MutexLock lock(&mutex_);
-  rows_[keys.name] = row;
-  by_row_[row] = {.keys = std::move(keys), .message = std::move(shared), .live = nullptr};
+  const Place place{.state = keys.state, .row = row};
+  const auto [at, is_new] = places_.try_emplace(keys.name, place);
+  if (!is_new) by_state_.at(at->second.state).erase(at->second.row);
+  at->second = place;
+  by_state_[keys.state][row] = {
+      .keys = std::move(keys), .message = std::move(shared), .live = nullptr};
 }
 
 void JobBoard::Remove(const std::string& name) {
   absl::MutexLock lock(&mutex_);
-  const auto found = rows_.find(name);
-  if (found == rows_.end()) return;
-  by_row_.erase(found->second);
-  rows_.erase(found);
+  const auto found = places_.find(name);
+  if (found == places_.end()) return;
+  by_state_.at(found->second.state).erase(found->second.row);
+  places_.erase(found);
 }
 
-void JobBoard::SetLive(int64_t row, LivePart live) {
+void JobBoard::SetLive(const std::string& name, LivePart live) {
   auto shared = std::make_shared<const LivePart>(std::move(live));
   absl::MutexLock lock(&mutex_);
-  by_row_.at(row).live = std::move(shared);
+  const Place& place = places_.at(name);
+  by_state_.at(place.state).at(place.row).live = std::move(shared);
 }
 
-absl::StatusOr<v1::Job> JobBoard::Read(const Entry& entry) {
-  v1::Job job;
+absl::Status JobBoard::Read(const Entry& entry, v1::Job& job) {
   if (!job.ParseFromString(*entry.message)) {
     return Error(absl::StatusCode::kDataLoss, reason::kStoreCorrupt,
                  absl::StrCat(entry.keys.name, ": its row in the job store cannot be read"),
                  {{"job", entry.keys.name}});
   }
-  return entry.live ? WithLivePart(std::move(job), *entry.live) : std::move(job);
+  if (entry.live) AddLivePart(*entry.live, job);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<v1::Job> JobBoard::Get(const std::string& name) const {
   Entry entry;
   {
     absl::MutexLock lock(&mutex_);
-    const auto found = rows_.find(name);
-    if (found != rows_.end()) entry = by_row_.at(found->second);
+    const auto found = places_.find(name);
+    if (found != places_.end()) entry = by_state_.at(found->second.state).at(found->second.row);
   }
-  if (entry.message != nullptr) return Read(entry);
-  return Error(absl::StatusCode::kNotFound, reason::kJobNotFound,
-               absl::StrCat("there is no ", name, "; ListJobs shows what there is"),
-               {{"job", name}});
+  if (entry.message == nullptr) {
+    return Error(absl::StatusCode::kNotFound, reason::kJobNotFound,
+                 absl::StrCat("there is no ", name, "; ListJobs shows what there is"),
+                 {{"job", name}});
+  }
+  v1::Job job;
+  PENSTOCK_RETURN_IF_ERROR(Read(entry, job));
+  return job;
 }
 
-absl::StatusOr<JobPage> JobBoard::List(const JobQuery& query) const {
-  JobPage page;
+std::vector<JobBoard::Entry> JobBoard::Find(const JobQuery& query, JobPage& page) const {
   std::vector<Entry> entries;
-  {
-    absl::MutexLock lock(&mutex_);
-    int64_t bytes = 0;
-    const auto begin = std::make_reverse_iterator(by_row_.lower_bound(query.before_row));
-    for (auto at = begin; at != by_row_.rend(); ++at) {
-      const auto& [row, entry] = *at;
-      const auto& states = query.states;
-      if (!states.empty() &&
-          std::find(states.begin(), states.end(), entry.keys.state) == states.end()) {
-        continue;
-      }
-      if (!query.owner.empty() && entry.keys.owner != query.owner) continue;
-      if (!query.sweep.empty() && entry.keys.sweep != query.sweep) continue;
-      page.more = static_cast<int64_t>(entries.size()) == query.limit || bytes >= query.max_bytes;
-      if (page.more) break;
-      bytes += static_cast<int64_t>(entry.message->size());
-      page.last_row = row;
-      entries.push_back(entry);
+  int64_t bytes = 0;
+  absl::MutexLock lock(&mutex_);
+  Walk walk(query.before_row);
+  for (const auto& [state, rows] : by_state_) {
+    const auto& states = query.states;
+    if (states.empty() || std::find(states.begin(), states.end(), state) != states.end()) {
+      walk.Add(rows);
     }
   }
-  page.jobs.reserve(entries.size());
-  for (const Entry& entry : entries) {
-    PENSTOCK_ASSIGN_OR_RETURN(v1::Job job, Read(entry));
-    page.jobs.push_back(std::move(job));
+  while (const Rows::value_type* next = walk.Next()) {
+    const auto& [row, entry] = *next;
+    if (!query.owner.empty() && entry.keys.owner != query.owner) continue;
+    if (!query.sweep.empty() && entry.keys.sweep != query.sweep) continue;
+    page.more = static_cast<int64_t>(entries.size()) == query.limit || bytes >= query.max_bytes;
+    if (page.more) break;
+    bytes += static_cast<int64_t>(entry.message->size());
+    page.last_row = row;
+    entries.push_back(entry);
+  }
+  return entries;
+}
+
+absl::StatusOr<JobPage> JobBoard::List(const JobQuery& query,
+                                       google::protobuf::RepeatedPtrField<v1::Job>& jobs) const {
+  JobPage page;
+  for (const Entry& entry : Find(query, page)) {
+    PENSTOCK_RETURN_IF_ERROR(Read(entry, *jobs.Add()));
   }
   return page;
 }

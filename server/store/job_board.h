@@ -17,6 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "google/protobuf/repeated_ptr_field.h"
 #include "penstock/v1/job.pb.h"
 
 namespace penstock::server {
@@ -29,8 +30,8 @@ struct LivePart {
   v1::StateReason wait_reason = v1::STATE_REASON_UNSPECIFIED;
   std::string wait_message{};
 };
-// `job` as clients see it.
-v1::Job WithLivePart(v1::Job job, const LivePart& live);
+// Makes of a stored job what clients see.
+void AddLivePart(const LivePart& live, v1::Job& job);
 
 // What jobs are found by.
 struct JobKeys {
@@ -50,7 +51,6 @@ struct JobQuery {
   int64_t max_bytes = INT64_MAX;  // about; at least one job is given
 };
 struct JobPage {
-  std::vector<v1::Job> jobs;  // newest first
   int64_t last_row = 0;
   bool more = false;
 };
@@ -62,11 +62,14 @@ class JobBoard {
   void Put(int64_t row, JobKeys keys, std::string message);
   void Remove(const std::string& name);
   // Of a job that is there.
-  void SetLive(int64_t row, LivePart live);
+  void SetLive(const std::string& name, LivePart live);
 
   // NotFound / JOB_NOT_FOUND; DataLoss / STORE_CORRUPT for a message that cannot be read.
   absl::StatusOr<v1::Job> Get(const std::string& name) const;
-  absl::StatusOr<JobPage> List(const JobQuery& query) const;
+  // Adds the jobs to `jobs`, newest first. They are read where they are to lie: a message of many
+  // jobs had better be on an arena.
+  absl::StatusOr<JobPage> List(const JobQuery& query,
+                               google::protobuf::RepeatedPtrField<v1::Job>& jobs) const;
 
  private:
   struct Entry {
@@ -75,11 +78,21 @@ class JobBoard {
     std::shared_ptr<const std::string> message;
     std::shared_ptr<const LivePart> live;  // null: nothing
   };
-  static absl::StatusOr<v1::Job> Read(const Entry& entry);
+  using Rows = std::map<int64_t, Entry>;
+  struct Place {
+    v1::JobState state = v1::JOB_STATE_UNSPECIFIED;
+    int64_t row = 0;
+  };
+  class Walk;
+
+  static absl::Status Read(const Entry& entry, v1::Job& job);
+  std::vector<Entry> Find(const JobQuery& query, JobPage& page) const;
 
   mutable absl::Mutex mutex_;
-  std::map<int64_t, Entry> by_row_ ABSL_GUARDED_BY(mutex_);
-  std::unordered_map<std::string, int64_t> rows_ ABSL_GUARDED_BY(mutex_);  // by name
+  // Most jobs of a store that has been used for long have ended, and who asks for those that wait
+  // is not to walk past them.
+  std::map<v1::JobState, Rows> by_state_ ABSL_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Place> places_ ABSL_GUARDED_BY(mutex_);  // by name
 };
 
 }  // namespace penstock::server

@@ -12,10 +12,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "client/checkpoint_list.h"
 #include "client/follow.h"
 #include "client/job_file.h"
 #include "client/private_daemon.h"
 #include "client/rpc_client.h"
+#include "engine/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -68,6 +70,22 @@ class EndToEndTest : public ::testing::Test {
     return response.ok() ? response->job() : v1::Job();
   }
 
+  // A job that saves often removes what was its newest checkpoint a moment ago.
+  void ExpectNewestIsLookedUpAgain(const std::string& job, const std::string& newest) {
+    std::vector<std::string> tried;
+    const auto gone_twice = [&](const std::string& checkpoint) {
+      tried.push_back(checkpoint);
+      return tried.size() > 2 ? absl::OkStatus()
+                              : Error(absl::StatusCode::kNotFound, reason::kCheckpointNotFound,
+                                      checkpoint + " is not there any more");
+    };
+    EXPECT_EQ(WithCheckpoint(*client_, job, gone_twice), absl::OkStatus());
+    EXPECT_THAT(tried, testing::ElementsAre(newest, newest, newest));
+    tried.clear();
+    EXPECT_FALSE(WithCheckpoint(*client_, newest, gone_twice).ok()) << "asked for by its step";
+    EXPECT_THAT(tried, testing::ElementsAre(newest));
+  }
+
   std::string directory_;
   std::unique_ptr<PrivateDaemon> daemon_;
   std::unique_ptr<RpcClient> client_;
@@ -100,6 +118,7 @@ TEST_F(EndToEndTest, SubmitWatchCheckpointExport) {
   ASSERT_TRUE(checkpoints.ok()) << checkpoints.status();
   ASSERT_EQ(checkpoints->checkpoints_size(), 2);
   EXPECT_EQ(checkpoints->checkpoints(1).step(), 12);
+  ExpectNewestIsLookedUpAgain(job.name(), checkpoints->checkpoints(1).name());
 
   v1::ExportCheckpointRequest request;
   request.mutable_spec()->set_checkpoint(checkpoints->checkpoints(1).name());

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "google/protobuf/arena.h"
 #include "tests/load/filled_store.h"
 
 namespace penstock::load {
@@ -128,7 +129,9 @@ class Clients::Client {
   void LookAround(const std::string& mine) {
     Get(mine);
     v1::ListJobsRequest list;
-    v1::ListJobsResponse listed;
+    // On an arena: what is measured is the daemon, and here as well a page is many messages.
+    google::protobuf::Arena arena;
+    auto& listed = *google::protobuf::Arena::CreateMessage<v1::ListJobsResponse>(&arena);
     Call(Method::kList, &v1::JobService::Stub::ListJobs, list, listed);
     Get(StoredName(static_cast<int64_t>(random_() % all_.args_.stored_jobs)));
     list.set_page_token(listed.next_page_token());

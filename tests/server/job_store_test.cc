@@ -68,12 +68,11 @@ TEST_F(JobStoreTest, TheBoardShowsWhatIsStoredAndWhatIsLive) {
   v1::Job job = Insert("jobs/abcd");
   const auto shown = [&] { return *store_->board().Get("jobs/abcd"); };
   EXPECT_EQ(shown().state(), v1::JOB_STATE_QUEUED);
-  const int64_t row = store_->GetJob("jobs/abcd")->row;
   LivePart live{.queue_position = 3,
                 .wait_reason = v1::STATE_REASON_DEVICE_BUSY,
                 .wait_message = "jobs/other has it"};
   live.progress.emplace().set_step(7);
-  store_->board().SetLive(row, live);
+  store_->board().SetLive("jobs/abcd", live);
   EXPECT_EQ(shown().queue_position(), 3);
   EXPECT_EQ(shown().state_message(), "jobs/other has it");
   EXPECT_EQ(shown().progress().step(), 7);
@@ -88,10 +87,15 @@ TEST_F(JobStoreTest, TheBoardShowsWhatIsStoredAndWhatIsLive) {
   EXPECT_EQ(ReasonOf(store_->board().Get("jobs/abcd").status()), reason::kJobNotFound);
 }
 
-std::vector<std::string> NamesOf(const JobPage& page) {
+struct NamedPage {
   std::vector<std::string> names;
-  for (const v1::Job& job : page.jobs) names.push_back(job.name());
-  return names;
+  JobPage page;
+};
+NamedPage List(const JobBoard& board, const JobQuery& query) {
+  v1::ListJobsResponse response;
+  NamedPage listed{.names = {}, .page = *board.List(query, *response.mutable_jobs())};
+  for (const v1::Job& job : response.jobs()) listed.names.push_back(job.name());
+  return listed;
 }
 
 TEST_F(JobStoreTest, TheBoardListsInPagesNewestFirst) {
@@ -100,19 +104,24 @@ TEST_F(JobStoreTest, TheBoardListsInPagesNewestFirst) {
   v1::Job moved = store_->GetJob("jobs/b")->job;
   ASSERT_TRUE(Move(moved, v1::JOB_STATE_CANCELLED).ok());
   const JobBoard& board = store_->board();
-  const JobPage first = *board.List({.limit = 2});
-  EXPECT_THAT(NamesOf(first), ElementsAre("jobs/d", "jobs/c"));
-  EXPECT_TRUE(first.more);
-  const JobPage second = *board.List({.before_row = first.last_row, .limit = 2});
-  EXPECT_THAT(NamesOf(second), ElementsAre("jobs/b", "jobs/a"));
-  EXPECT_FALSE(second.more);
-  const JobPage queued = *board.List({.states = {v1::JOB_STATE_QUEUED}, .limit = 3});
-  EXPECT_THAT(NamesOf(queued), ElementsAre("jobs/d", "jobs/c", "jobs/a"));
-  EXPECT_FALSE(queued.more) << "the one that is left is in another state";
-  EXPECT_TRUE(board.List({.owner = "somebody", .limit = 3})->jobs.empty());
-  const JobPage one = *board.List({.limit = 3, .max_bytes = 1});
-  EXPECT_THAT(NamesOf(one), ElementsAre("jobs/d")) << "at least one, however large";
-  EXPECT_TRUE(one.more);
+  const NamedPage first = List(board, {.limit = 2});
+  EXPECT_THAT(first.names, ElementsAre("jobs/d", "jobs/c"));
+  EXPECT_TRUE(first.page.more);
+  const NamedPage second = List(board, {.before_row = first.page.last_row, .limit = 2});
+  EXPECT_THAT(second.names, ElementsAre("jobs/b", "jobs/a"));
+  EXPECT_FALSE(second.page.more);
+  const NamedPage queued = List(board, {.states = {v1::JOB_STATE_QUEUED}, .limit = 3});
+  EXPECT_THAT(queued.names, ElementsAre("jobs/d", "jobs/c", "jobs/a"));
+  EXPECT_FALSE(queued.page.more) << "the one that is left is in another state";
+  EXPECT_TRUE(List(board, {.owner = "somebody", .limit = 3}).names.empty());
+  const NamedPage one = List(board, {.limit = 3, .max_bytes = 1});
+  EXPECT_THAT(one.names, ElementsAre("jobs/d")) << "at least one, however large";
+  EXPECT_TRUE(one.page.more);
+  const std::vector<v1::JobState> both = {v1::JOB_STATE_QUEUED, v1::JOB_STATE_CANCELLED};
+  EXPECT_THAT(List(board, {.states = both, .limit = 3}).names,
+              ElementsAre("jobs/d", "jobs/c", "jobs/b"));
+  EXPECT_THAT(List(board, {.states = {v1::JOB_STATE_CANCELLED}, .limit = 3}).names,
+              ElementsAre("jobs/b"));
 }
 
 TEST_F(JobStoreTest, EventsOfAJobHaveNoGapWhateverOthersDo) {
