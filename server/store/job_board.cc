@@ -136,7 +136,9 @@ absl::StatusOr<JobPage> JobBoard::List(const JobQuery& query,
                                        google::protobuf::RepeatedPtrField<v1::Job>& jobs) const {
   JobPage page;
   for (const Entry& entry : Find(query, page)) {
-    PENSTOCK_RETURN_IF_ERROR(Read(entry, *jobs.Add()));
+    v1::Job& job = *jobs.Add();
+    PENSTOCK_RETURN_IF_ERROR(Read(entry, job));
+    if (job.has_plan()) job.mutable_plan()->clear_phases();
   }
   return page;
 }

@@ -66,8 +66,8 @@ class JobBoard {
 
   // NotFound / JOB_NOT_FOUND; DataLoss / STORE_CORRUPT for a message that cannot be read.
   absl::StatusOr<v1::Job> Get(const std::string& name) const;
-  // Adds the jobs to `jobs`, newest first. They are read where they are to lie: a message of many
-  // jobs had better be on an arena.
+  // Adds the jobs to `jobs`, newest first, without plan.phases. They are read where they are to
+  // lie: a message of many jobs had better be on an arena.
   absl::StatusOr<JobPage> List(const JobQuery& query,
                                google::protobuf::RepeatedPtrField<v1::Job>& jobs) const;
 

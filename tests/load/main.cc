@@ -47,6 +47,15 @@ const std::vector<std::string> kRunning = {
     "batch.tokens_per_step=16384", "batch.micro_batch_tokens=2048", "schedule.max_steps=1000000",
     "checkpoints.every_steps=1000000", "evaluation.every_steps=1000000"};
 
+double OwnCpuSeconds() {
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
 absl::Status ToStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
   return absl::UnknownError(status.error_message());
@@ -169,6 +178,7 @@ class LoadTest {
 
   absl::Status Load(const Watchers& watchers, const ProcessUse& quiet) {
     const ProcessUse first = daemon_.Use();
+    const double own_first = OwnCpuSeconds();
     const int64_t messages = watchers.messages();
     findings_.Measure(true);
     // Memory is looked at twice, after the daemon has seen all kinds of calls.
@@ -188,9 +198,10 @@ class LoadTest {
                   times.max_ms);
     }
     constexpr double kMiB = 1 << 20;
-    std::printf("  watchers got %.0f messages/s; penstockd took %.2f CPUs\n",
-                static_cast<double>(watchers.messages() - messages) / seconds,
-                (last.cpu_seconds - first.cpu_seconds) / seconds);
+    std::printf(
+        "  watchers got %.0f messages/s; penstockd took %.2f CPUs, clients and watchers %.2f\n",
+        static_cast<double>(watchers.messages() - messages) / seconds,
+        (last.cpu_seconds - first.cpu_seconds) / seconds, (OwnCpuSeconds() - own_first) / seconds);
     std::printf("  penstockd's memory: quiet %.1f MiB, under load %.1f, %.1f, %.1f MiB\n",
                 static_cast<double>(quiet.resident_bytes) / kMiB,
                 static_cast<double>(first.resident_bytes) / kMiB,

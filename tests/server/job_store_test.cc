@@ -124,6 +124,21 @@ TEST_F(JobStoreTest, TheBoardListsInPagesNewestFirst) {
               ElementsAre("jobs/b"));
 }
 
+TEST_F(JobStoreTest, TheBoardListsJobsWithoutThePhasesOfTheirPlans) {
+  v1::Job job;
+  job.set_name("jobs/abcd");
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.mutable_plan()->set_host_peak_bytes(7);
+  job.mutable_plan()->add_phases()->set_name("step");
+  ASSERT_TRUE(store_->InsertJobs({job}, nullptr).ok());
+  EXPECT_EQ(store_->board().Get("jobs/abcd")->plan().phases_size(), 1);
+  v1::ListJobsResponse response;
+  ASSERT_TRUE(store_->board().List({.limit = 2}, *response.mutable_jobs()).ok());
+  ASSERT_EQ(response.jobs_size(), 1);
+  EXPECT_EQ(response.jobs(0).plan().host_peak_bytes(), 7);
+  EXPECT_EQ(response.jobs(0).plan().phases_size(), 0);
+}
+
 TEST_F(JobStoreTest, EventsOfAJobHaveNoGapWhateverOthersDo) {
   v1::Job first = Insert("jobs/aaaa");
   v1::Job second = Insert("jobs/bbbb");
