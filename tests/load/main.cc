@@ -29,6 +29,7 @@ namespace {
 struct Flags {
   DaemonArgs daemon;
   std::string job_file;
+  std::vector<std::string> running;
   int64_t stored_jobs = 10'000;
   int64_t watchers = 1000;
   int64_t all_jobs_watchers = -1;
@@ -123,7 +124,9 @@ class LoadTest {
 
   absl::Status StartJob() {
     v1::CreateJobRequest request;
-    PENSTOCK_ASSIGN_OR_RETURN(*request.mutable_spec(), client::ChangeJobSpec(spec_, kRunning));
+    std::vector<std::string> settings = kRunning;
+    settings.insert(settings.end(), flags_.running.begin(), flags_.running.end());
+    PENSTOCK_ASSIGN_OR_RETURN(*request.mutable_spec(), client::ChangeJobSpec(spec_, settings));
     request.mutable_spec()->mutable_queue()->set_priority(v1::PRIORITY_HIGH);
     PENSTOCK_ASSIGN_OR_RETURN(const v1::Job job, Create(request));
     running_job_ = job.name();
@@ -296,6 +299,9 @@ int main(int argc, char** argv) {
   CLI::App app("penstockd under load");
   app.add_option("--bin", flags.daemon.bin, "Where penstockd and penstock-worker are")->required();
   app.add_option("--job", flags.job_file, "Job file of the jobs that are submitted")->required();
+  app.add_option("--running_set", flags.running,
+                 "Sets a field of the job that trains: limits.compute_threads=4; repeatable")
+      ->allow_extra_args(false);
   app.add_option("--stored_jobs", flags.stored_jobs)->check(CLI::PositiveNumber);
   app.add_option("--watchers", flags.watchers)->check(CLI::PositiveNumber);
   app.add_option("--all_jobs_watchers", flags.all_jobs_watchers,
