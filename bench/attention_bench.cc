@@ -143,7 +143,7 @@ void MeasureDocuments(const cuda::Context& context, const char* title, const Att
                          "copy"));
   std::printf("%s, %lld rows, scratch %.0f MiB\n", title, static_cast<long long>(shape.rows),
               static_cast<double>(arrays.scratch.bytes()) / (1 << 20));
-  Measure(context, "cuDNN", shape, arrays, starts);
+  if (shape.head_dim <= kLargestCudnnHeadDim) Measure(context, "cuDNN", shape, arrays, starts);
   cuda::Context own = context;
   own.cudnn = nullptr;
   Measure(own, "own", shape, arrays, starts);

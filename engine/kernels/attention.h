@@ -82,11 +82,15 @@ absl::Status AttentionBackward(const cpu::Context& context,
 // Scratch for either op on a CPU context whose pool has this many threads, whatever the shape.
 int64_t CpuAttentionScratchBytes(int threads);
 
-inline constexpr int64_t kLargestCudaHeadDim = 128;
-// CUDA: head_dim up to that, else Unimplemented. Tensor cores; probabilities and their gradients
-// are rounded to bf16 before they are multiplied. By cuDNN where it can (attention_cudnn.h says
-// when), which sums dk and dv over the query heads of a group from bf16, and takes small blocks of
-// host memory at each call; else by kernels of our own. The choice depends on the shape alone.
+inline constexpr int64_t kLargestCudaHeadDim = 256;
+// Wider heads go through kernels of our own: cuDNN's backward op has them on some architectures
+// and versions only, and no test of ours has run it with them.
+inline constexpr int64_t kLargestCudnnHeadDim = 128;
+// CUDA: head_dim up to kLargestCudaHeadDim, else Unimplemented. Tensor cores; probabilities and
+// their gradients are rounded to bf16 before they are multiplied. By cuDNN where it can
+// (attention_cudnn.h says when), which sums dk and dv over the query heads of a group from bf16,
+// and takes small blocks of host memory at each call; else by kernels of our own. The choice
+// depends on the shape alone.
 absl::Status AttentionForward(const cuda::Context& context, const AttentionForwardArgs<bf16>& args);
 absl::Status AttentionBackward(const cuda::Context& context,
                                const AttentionBackwardArgs<bf16>& args);
@@ -101,8 +105,9 @@ constexpr int64_t LeastCudaAttentionScratchBytes(int64_t rows, int64_t num_heads
   return rows * num_heads * static_cast<int64_t>(sizeof(float));
 }
 // What either op makes use of on CUDA, however the rows are cut into documents: up to 1 GiB and a
-// little, less for few rows. With less, longer documents go through our own kernels, which changes
-// bits: all of a job's programs are to have the same.
+// little, less for few rows, and for heads too wide for cuDNN the least. With less, longer
+// documents go through our own kernels, which changes bits: all of a job's programs are to have the
+// same.
 int64_t CudaAttentionScratchBytes(const AttentionShape& shape);
 
 }  // namespace penstock

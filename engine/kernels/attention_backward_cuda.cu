@@ -4,7 +4,9 @@
 //   keys     a block has 64 keys of one key/value head: dk and dv over the heads that share it
 //            and over the query tiles that see it. It works on transposed scores [keys, queries],
 //            whose registers are then the first operand of dv and dk.
-// That is 7 products a pair of tiles where atomics would allow 5.
+// That is 7 products a pair of tiles where atomics would allow 5. Heads of more than 128 elements
+// have smaller tiles, and as dk and dv of all their elements would not fit the registers, two
+// blocks sum half the elements each, of scores that both compute: 9 products.
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
 #include "engine/kernels/attention.h"
@@ -18,30 +20,36 @@ namespace {
 using namespace cuda::attention;  // NOLINT(google-build-using-namespace): of this op only
 using cuda::kWarp;
 
-// Scores are made for 32 rows of the other tile at a time: more would not fit the registers.
-constexpr int kPart = 32;
-constexpr int kPartBlocks = kPart / 8;
-
-struct QueriesTuning {
-  static constexpr int kRowTiles = 2;  // of 16 queries, a warp
-  static constexpr int kQueries = kWarps * 16 * kRowTiles;
-  static constexpr int kKeys = kPart;
-};
-struct KeysTuning {
-  static constexpr int kRowTiles = 1;  // of 16 keys: dk and dv take the registers
-  static constexpr int kKeys = kWarps * 16 * kRowTiles;
-  static constexpr int kQueries = 64;
-};
+// Scores are made for so many rows of the other tile at a time: more would not fit the registers.
+template <int kDim>
+constexpr int kPart = kDim <= 128 ? 32 : 16;
+template <int kDim>
+constexpr int kPartBlocks = kPart<kDim> / 8;
 
 // A kernel's own two tiles, and two stages of two tiles of the others; then rows' lse and delta.
+constexpr int SharedBytes(int dim, int own_rows, int other_rows, int row_sums) {
+  return (2 * own_rows + 4 * other_rows) * dim * static_cast<int>(sizeof(bf16)) +
+         2 * row_sums * static_cast<int>(sizeof(float));
+}
+
 template <int kDim>
-constexpr int kQueriesSharedBytes = (2 * QueriesTuning::kQueries + 4 * QueriesTuning::kKeys) *
-                                        kDim* static_cast<int>(sizeof(bf16)) +
-                                    2 * QueriesTuning::kQueries* static_cast<int>(sizeof(float));
+struct QueriesTuning {
+  static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  // of 16 queries, a warp
+  static constexpr int kQueries = kWarps * 16 * kRowTiles;
+  static constexpr int kKeys = kPart<kDim>;
+  static constexpr int kSharedBytes = SharedBytes(kDim, kQueries, kKeys, kQueries);
+  static_assert(kSharedBytes <= kMostSharedBytes);
+};
 template <int kDim>
-constexpr int kKeysSharedBytes =
-    (2 * KeysTuning::kKeys + 4 * KeysTuning::kQueries) * kDim* static_cast<int>(sizeof(bf16)) +
-    4 * KeysTuning::kQueries* static_cast<int>(sizeof(float));
+struct KeysTuning {
+  static constexpr int kKeys = kWarps * 16;  // 16 a warp: dk and dv take the registers
+  static constexpr int kQueries = kDim <= 128 ? 64 : 16;
+  // Elements of a head whose dk and dv one block sums, and blocks that share a tile of keys.
+  static constexpr int kColumns = kDim <= 128 ? kDim : 128;
+  static constexpr int kShares = kDim / kColumns;
+  static constexpr int kSharedBytes = SharedBytes(kDim, kKeys, kQueries, 2 * kQueries);
+  static_assert(kSharedBytes <= kMostSharedBytes);
+};
 
 struct BackwardParams {
   AttentionBackwardArgs<bf16> args;
@@ -83,10 +91,12 @@ __device__ float DotOutputs(const BackwardParams& params, int64_t at) {
 }
 
 // A thread for each row. Rows past the document get lse = Inf, which makes their probabilities 0.
+template <int kQueries>
 __device__ void PrepareRows(const BackwardParams& params, const Tile& tile, int head, float* lse,
                             float* delta) {
-  static_assert(QueriesTuning::kQueries == kThreads);
+  static_assert(kQueries <= kThreads);
   const int local = static_cast<int>(threadIdx.x);
+  if (local >= kQueries) return;
   const int row = tile.begin + local;
   const bool inside = row < tile.document_end;
   const int64_t at = row * params.args.num_heads + head;
@@ -96,10 +106,11 @@ __device__ void PrepareRows(const BackwardParams& params, const Tile& tile, int 
 }
 
 // From scores and dp = dout v^T of 16 queries to ds = p (dp - delta), in the place of the scores.
-__device__ void ScoreGradients(float (&scores)[kPartBlocks][4], const float (&dp)[kPartBlocks][4],
+template <int kBlocks>
+__device__ void ScoreGradients(float (&scores)[kBlocks][4], const float (&dp)[kBlocks][4],
                                float scale, const float (&lse)[2], const float (&delta)[2]) {
 #pragma unroll
-  for (int block = 0; block < kPartBlocks; ++block) {
+  for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float p = Exp2(scores[block][i] * scale - lse[i / 2]);
@@ -112,8 +123,9 @@ template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     AttentionBackwardQueriesKernel(const BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr int kRowTiles = QueriesTuning::kRowTiles, kQueries = QueriesTuning::kQueries;
-  constexpr int kKeys = QueriesTuning::kKeys, kElements = kKeys * kDim;
+  using Tuning = QueriesTuning<kDim>;
+  constexpr int kRowTiles = Tuning::kRowTiles, kQueries = Tuning::kQueries;
+  constexpr int kKeys = Tuning::kKeys, kElements = kKeys * kDim, kBlocks = kPartBlocks<kDim>;
   const AttentionBackwardArgs<bf16>& args = params.args;
   const int slot = static_cast<int>(gridDim.x - 1 - blockIdx.x);
   const Tile tile =
@@ -137,7 +149,7 @@ __global__ void __launch_bounds__(kThreads)
   LoadTile<kDim, kKeys>(views.k, begin, tile.document_end, keys);
   LoadTile<kDim, kKeys>(views.v, begin, tile.document_end, values);
   CommitLoads();
-  PrepareRows(params, tile, head, row_lse, row_delta);
+  PrepareRows<kQueries>(params, tile, head, row_lse, row_delta);
   __syncthreads();
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16 * kRowTiles;
   const int first_query = tile.begin + warp_row;
@@ -160,11 +172,10 @@ __global__ void __launch_bounds__(kThreads)
     WaitForLoads<1>();
     __syncthreads();
     if (begin < first_query + 16 * kRowTiles) {  // else all of these keys come after the queries
-      Sums<kRowTiles, kPartBlocks> scores, dp;
-      MultiplyRows<kDim, kRowTiles, kPartBlocks>(queries, warp_row, keys + stage * kElements, 0,
-                                                 scores);
-      MultiplyRows<kDim, kRowTiles, kPartBlocks>(douts, warp_row, values + stage * kElements, 0,
-                                                 dp);
+      Sums<kRowTiles, kBlocks> scores, dp;
+      MultiplyRows<kDim, kRowTiles, kBlocks>(queries, warp_row, keys + stage * kElements, 0,
+                                             scores);
+      MultiplyRows<kDim, kRowTiles, kBlocks>(douts, warp_row, values + stage * kElements, 0, dp);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         if (begin + kKeys > first_query || window > 0) {
@@ -173,7 +184,7 @@ __global__ void __launch_bounds__(kThreads)
         }
         ScoreGradients(scores[i], dp[i], scale, lse[i], delta[i]);
       }
-      AddWeightedRows<kDim, kRowTiles, kPartBlocks>(scores, keys + stage * kElements, 0, dq);
+      AddWeightedRows<kDim, kDim, kRowTiles, kBlocks>(scores, keys + stage * kElements, 0, 0, dq);
     }
     __syncthreads();  // before the next copy overwrites this stage
   }
@@ -197,7 +208,7 @@ struct QueryStage {
 template <int kDim>
 __device__ void LoadQueries(const BackwardParams& params, const HeadViews& views, int head,
                             int begin, int end, const QueryStage<kDim>& stage) {
-  constexpr int kQueries = KeysTuning::kQueries;
+  constexpr int kQueries = KeysTuning<kDim>::kQueries;
   LoadTile<kDim, kQueries>(views.q, begin, end, stage.queries);
   LoadTile<kDim, kQueries>(views.dout, begin, end, stage.douts);
   for (int local = threadIdx.x; local < kQueries; local += kThreads) {
@@ -209,12 +220,12 @@ __device__ void LoadQueries(const BackwardParams& params, const HeadViews& views
 }
 
 // From transposed scores and dp [16 keys, kPart queries] to p and ds, in their places.
-template <int kDim>
-__device__ void TransposedGradients(float (&scores)[kPartBlocks][4], float (&dp)[kPartBlocks][4],
+template <int kDim, int kBlocks>
+__device__ void TransposedGradients(float (&scores)[kBlocks][4], float (&dp)[kBlocks][4],
                                     float scale, const QueryStage<kDim>& stage, int part) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
-  for (int block = 0; block < kPartBlocks; ++block) {
+  for (int block = 0; block < kBlocks; ++block) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int local = part + block * 8 + lane % 4 * 2 + i % 2;
@@ -228,26 +239,29 @@ __device__ void TransposedGradients(float (&scores)[kPartBlocks][4], float (&dp)
 // Stage 0 or 1 of the query tiles that lie behind the block's own two.
 template <int kDim>
 __device__ QueryStage<kDim> StageOf(bf16* tiles, int stage) {
-  constexpr int kQueries = KeysTuning::kQueries, kElements = kQueries * kDim;
+  constexpr int kQueries = KeysTuning<kDim>::kQueries, kElements = kQueries * kDim;
   float* floats = reinterpret_cast<float*>(tiles + 4 * kElements) + stage * 2 * kQueries;
   return {tiles + stage * 2 * kElements, tiles + (stage * 2 + 1) * kElements, floats,
           floats + kQueries};
 }
 
 // Query tiles from the keys' own to the last that sees one of them.
+template <int kQueries>
 __device__ int QueryTiles(const Tile& tile, int window) {
   const int64_t last_seen =
       window == 0 ? tile.document_end - 1 : int64_t{tile.begin} + tile.count + window - 2;
   const int last =
       static_cast<int>(last_seen < tile.document_end - 1 ? last_seen : tile.document_end - 1);
-  return (last - tile.begin) / KeysTuning::kQueries + 1;
+  return (last - tile.begin) / kQueries + 1;
 }
 
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     AttentionBackwardKeysKernel(const BackwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr int kKeys = KeysTuning::kKeys, kQueries = KeysTuning::kQueries;
+  using Tuning = KeysTuning<kDim>;
+  constexpr int kKeys = Tuning::kKeys, kQueries = Tuning::kQueries;
+  constexpr int kColumns = Tuning::kColumns, kBlocks = kPartBlocks<kDim>;
   const AttentionBackwardArgs<bf16>& args = params.args;
   const Tile tile = TileOfSlot<kKeys>(args.document_starts, static_cast<int>(args.num_documents),
                                       static_cast<int>(blockIdx.x));
@@ -256,8 +270,9 @@ __global__ void __launch_bounds__(kThreads)
   bf16* values = keys + kKeys * kDim;
   bf16* others = values + kKeys * kDim;
   const int window = static_cast<int>(args.window), kv_head = static_cast<int>(blockIdx.y);
+  const int first_column = Tuning::kShares == 1 ? 0 : static_cast<int>(blockIdx.z) * kColumns;
   const int group = static_cast<int>(args.num_heads / args.num_kv_heads);
-  const int tiles = QueryTiles(tile, window);
+  const int tiles = QueryTiles<kQueries>(tile, window);
   const int steps = group * tiles;  // heads of the group, and their tiles inside
 
   const auto load = [&](int step) {
@@ -272,35 +287,36 @@ __global__ void __launch_bounds__(kThreads)
   CommitLoads();
   const int warp_row = static_cast<int>(threadIdx.x) / kWarp * 16;
   const float scale = args.scale * kLog2E;
-  Sums<1, kDim / 8> dk = {}, dv = {};
+  Sums<1, kColumns / 8> dk = {}, dv = {};
   for (int step = 0; step < steps; ++step) {
     const QueryStage<kDim> stage = StageOf<kDim>(others, step % 2);
     if (step + 1 < steps) load(step + 1);
     CommitLoads();
     WaitForLoads<1>();
     __syncthreads();
-    const int queries_begin = tile.begin + step % tiles * kQueries;
+    const int offset = step % tiles * kQueries;  // of the queries, from the keys on
 #pragma unroll
-    for (int part = 0; part < kQueries; part += kPart) {
-      Sums<1, kPartBlocks> scores, dp;
-      MultiplyRows<kDim, 1, kPartBlocks>(keys, warp_row, stage.queries, part, scores);
-      MultiplyRows<kDim, 1, kPartBlocks>(values, warp_row, stage.douts, part, dp);
-      if (queries_begin == tile.begin || window > 0) {
-        MaskScores<ScoreRows::kKeys>(scores[0], tile.document_begin, queries_begin + part,
+    for (int part = 0; part < kQueries; part += kPart<kDim>) {
+      Sums<1, kBlocks> scores, dp;
+      MultiplyRows<kDim, 1, kBlocks>(keys, warp_row, stage.queries, part, scores);
+      MultiplyRows<kDim, 1, kBlocks>(values, warp_row, stage.douts, part, dp);
+      if (offset < kKeys || window > 0) {  // else all of these queries see all of the keys
+        MaskScores<ScoreRows::kKeys>(scores[0], tile.document_begin, tile.begin + offset + part,
                                      tile.begin + warp_row, window);
       }
       TransposedGradients(scores[0], dp[0], scale, stage, part);
-      AddWeightedRows<kDim, 1, kPartBlocks>(scores, stage.douts, part, dv);
-      AddWeightedRows<kDim, 1, kPartBlocks>(dp, stage.queries, part, dk);
+      AddWeightedRows<kDim, kColumns, 1, kBlocks>(scores, stage.douts, part, first_column, dv);
+      AddWeightedRows<kDim, kColumns, 1, kBlocks>(dp, stage.queries, part, first_column, dk);
     }
     __syncthreads();  // before the next copy overwrites this stage
   }
   const float whole[2] = {1.0f, 1.0f}, scaled[2] = {args.scale, args.scale};
-  const int head_dim = static_cast<int>(args.head_dim), at = kv_head * head_dim;
-  StoreRows<kDim>(dv[0], whole, args.dv + at, args.dv_stride, head_dim, tile.begin + warp_row,
-                  tile.document_end);
-  StoreRows<kDim>(dk[0], scaled, args.dk + at, args.dk_stride, head_dim, tile.begin + warp_row,
-                  tile.document_end);
+  const int head_dim = static_cast<int>(args.head_dim);
+  const int at = kv_head * head_dim + first_column, count = head_dim - first_column;
+  StoreRows<kColumns>(dv[0], whole, args.dv + at, args.dv_stride, count, tile.begin + warp_row,
+                      tile.document_end);
+  StoreRows<kColumns>(dk[0], scaled, args.dk + at, args.dk_stride, count, tile.begin + warp_row,
+                      tile.document_end);
 }
 
 template <typename Kernel>
@@ -316,16 +332,17 @@ absl::Status LaunchOne(Kernel kernel, dim3 grid, int shared_bytes, cudaStream_t 
 template <int kDim>
 absl::Status Launch(const cuda::Context& context, const BackwardParams& params) {
   const AttentionBackwardArgs<bf16>& args = params.args;
-  const auto grid = [&args](int64_t slots, int64_t heads) {
-    return dim3(static_cast<unsigned>(slots), static_cast<unsigned>(heads));
-  };
-  const int64_t query_slots = NumSlots<QueriesTuning::kQueries>(args.rows, args.num_documents);
-  PENSTOCK_RETURN_IF_ERROR(LaunchOne(AttentionBackwardQueriesKernel<kDim>,
-                                     grid(query_slots, args.num_heads), kQueriesSharedBytes<kDim>,
-                                     context.stream, params));
-  const int64_t key_slots = NumSlots<KeysTuning::kKeys>(args.rows, args.num_documents);
-  return LaunchOne(AttentionBackwardKeysKernel<kDim>, grid(key_slots, args.num_kv_heads),
-                   kKeysSharedBytes<kDim>, context.stream, params);
+  using Queries = QueriesTuning<kDim>;
+  using Keys = KeysTuning<kDim>;
+  const int64_t query_slots = NumSlots<Queries::kQueries>(args.rows, args.num_documents);
+  const dim3 query_grid(static_cast<unsigned>(query_slots), static_cast<unsigned>(args.num_heads));
+  PENSTOCK_RETURN_IF_ERROR(LaunchOne(AttentionBackwardQueriesKernel<kDim>, query_grid,
+                                     Queries::kSharedBytes, context.stream, params));
+  const int64_t key_slots = NumSlots<Keys::kKeys>(args.rows, args.num_documents);
+  const dim3 key_grid(static_cast<unsigned>(key_slots), static_cast<unsigned>(args.num_kv_heads),
+                      Keys::kShares);
+  return LaunchOne(AttentionBackwardKeysKernel<kDim>, key_grid, Keys::kSharedBytes, context.stream,
+                   params);
 }
 
 }  // namespace
@@ -335,7 +352,10 @@ absl::Status cuda::attention::BackwardByKernels(const cuda::Context& context,
   const bool wide = cuda::AllowsWide({args.q, args.k, args.v, args.dout, args.out},
                                      {args.q_stride, args.k_stride, args.v_stride, args.head_dim});
   const BackwardParams params{args, static_cast<float*>(args.scratch), wide};
-  return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);
+  if (args.head_dim <= 64) return Launch<64>(context, params);
+  if (args.head_dim <= 128) return Launch<128>(context, params);
+  static_assert(kLargestCudaHeadDim == 256);
+  return Launch<256>(context, params);
 }
 
 absl::Status AttentionBackward(const cuda::Context& context,

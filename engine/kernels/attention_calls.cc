@@ -173,7 +173,10 @@ namespace penstock {
 
 int64_t CudaAttentionScratchBytes(const AttentionShape& shape) {
   const int64_t row_sums = LeastCudaAttentionScratchBytes(shape.rows, shape.num_heads);
-  if (shape.rows == 0 || shape.num_heads == 0 || shape.num_kv_heads == 0) return row_sums;
+  if (shape.rows == 0 || shape.num_heads == 0 || shape.num_kv_heads == 0 ||
+      shape.head_dim > kLargestCudnnHeadDim) {
+    return row_sums;
+  }
   int64_t largest = 0;
   const int64_t last = attention::LengthClass(shape.rows);
   for (int64_t length_class = attention::kShortestClass; length_class <= last; length_class *= 2) {

@@ -1,7 +1,8 @@
 // Attention, forward, on CUDA. A block has a tile of 128 queries of one head and walks the tiles of
 // 64 keys that they see, with the next tile's copy under way; a warp keeps 32 queries' running
-// maximum, sum and output in registers (the online softmax of FlashAttention). Exponentials are
-// to base 2, with log2(e) folded into the scale. Late tiles see the most keys and start first.
+// maximum, sum and output in registers (the online softmax of FlashAttention). With heads of more
+// than 128 elements both tiles have half the rows. Exponentials are to base 2, with log2(e) folded
+// into the scale. Late tiles see the most keys and start first.
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
 #include "engine/kernels/attention.h"
@@ -15,18 +16,16 @@ namespace {
 using namespace cuda::attention;  // NOLINT(google-build-using-namespace): of this op only
 using cuda::kWarp;
 
-struct Tuning {
-  static constexpr int kRowTiles = 2;  // of 16 queries, a warp
-  static constexpr int kQueries = kWarps * 16 * kRowTiles;
-  static constexpr int kKeys = 64;
-};
-constexpr int kRowTiles = Tuning::kRowTiles;
-constexpr int kScoreBlocks = Tuning::kKeys / 8;
-
-// The queries, and two stages of a key and a value tile.
 template <int kDim>
-constexpr int kSharedBytes =
-    (Tuning::kQueries + 4 * Tuning::kKeys) * kDim* static_cast<int>(sizeof(bf16));
+struct Tuning {
+  static constexpr int kRowTiles = kDim <= 128 ? 2 : 1;  // of 16 queries, a warp
+  static constexpr int kQueries = kWarps * 16 * kRowTiles;
+  static constexpr int kKeys = kDim <= 128 ? 64 : 32;
+  // The queries, and two stages of a key and a value tile.
+  static constexpr int kSharedBytes =
+      (kQueries + 4 * kKeys) * kDim * static_cast<int>(sizeof(bf16));
+  static_assert(kSharedBytes <= kMostSharedBytes);
+};
 
 // Largest or sum over the four lanes that share a row.
 __device__ float RowMax(float value) {
@@ -45,9 +44,9 @@ struct Running {
 };
 
 // Scores become probabilities relative to the new maximum; what was summed before is rescaled.
-template <int kDim>
+template <int kScoreBlocks, int kOutBlocks>
 __device__ void UpdateSoftmax(float (&scores)[kScoreBlocks][4], float scale, Running& running,
-                              float (&out)[kDim / 8][4]) {
+                              float (&out)[kOutBlocks][4]) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     float max = running.max[half];
@@ -61,7 +60,7 @@ __device__ void UpdateSoftmax(float (&scores)[kScoreBlocks][4], float scale, Run
     running.max[half] = max;
     running.sum[half] *= shrink;
 #pragma unroll
-    for (int block = 0; block < kDim / 8; ++block) {
+    for (int block = 0; block < kOutBlocks; ++block) {
       out[block][2 * half] *= shrink;
       out[block][2 * half + 1] *= shrink;
     }
@@ -102,15 +101,16 @@ __device__ void Finish(const AttentionForwardArgs<bf16>& args, int document_end,
 template <int kDim>
 __global__ void __launch_bounds__(kThreads) AttentionForwardKernel(const ForwardParams params) {
   extern __shared__ __align__(128) unsigned char shared[];
-  constexpr int kKeys = Tuning::kKeys, kElements = kKeys * kDim;
+  constexpr int kRowTiles = Tuning<kDim>::kRowTiles, kQueries = Tuning<kDim>::kQueries;
+  constexpr int kKeys = Tuning<kDim>::kKeys, kElements = kKeys * kDim;
   const AttentionForwardArgs<bf16>& args = params.args;
   const int slot = static_cast<int>(gridDim.x - 1 - blockIdx.x);
-  const Tile tile = TileOfSlot<Tuning::kQueries>(args.document_starts,
-                                                 static_cast<int>(args.num_documents), slot);
+  const Tile tile =
+      TileOfSlot<kQueries>(args.document_starts, static_cast<int>(args.num_documents), slot);
   if (tile.count == 0) return;
   bf16* queries = reinterpret_cast<bf16*>(shared);
-  bf16* keys = queries + Tuning::kQueries * kDim;  // two stages of kElements
-  bf16* values = keys + 2 * kElements;             // likewise
+  bf16* keys = queries + kQueries * kDim;  // two stages of kElements
+  bf16* values = keys + 2 * kElements;     // likewise
   const int head_dim = static_cast<int>(args.head_dim), window = static_cast<int>(args.window);
   const int head = static_cast<int>(blockIdx.y);
   const int kv_head = head / static_cast<int>(args.num_heads / args.num_kv_heads);
@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(kThreads) AttentionForwardKernel(const Forward
   const int end = tile.begin + tile.count;  // of the keys too
   int begin =
       TileBegin<kKeys>(tile.document_begin, FirstKey(tile.document_begin, tile.begin, window));
-  LoadTile<kDim, Tuning::kQueries>(q, tile.begin, tile.document_end, queries);
+  LoadTile<kDim, kQueries>(q, tile.begin, tile.document_end, queries);
   LoadTile<kDim, kKeys>(k, begin, tile.document_end, keys);
   LoadTile<kDim, kKeys>(v, begin, tile.document_end, values);
   CommitLoads();
@@ -139,18 +139,19 @@ __global__ void __launch_bounds__(kThreads) AttentionForwardKernel(const Forward
     WaitForLoads<1>();
     __syncthreads();
     if (begin < first_query + 16 * kRowTiles) {  // else all of these keys come after the queries
-      Sums<kRowTiles, kScoreBlocks> scores;
-      MultiplyRows<kDim, kRowTiles, kScoreBlocks>(queries, warp_row, keys + stage * kElements, 0,
-                                                  scores);
+      Sums<kRowTiles, kKeys / 8> scores;
+      MultiplyRows<kDim, kRowTiles, kKeys / 8>(queries, warp_row, keys + stage * kElements, 0,
+                                               scores);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         if (begin + kKeys > first_query || window > 0) {
           MaskScores<ScoreRows::kQueries>(scores[i], tile.document_begin, first_query + 16 * i,
                                           begin, window);
         }
-        UpdateSoftmax<kDim>(scores[i], scale, running[i], out[i]);
+        UpdateSoftmax(scores[i], scale, running[i], out[i]);
       }
-      AddWeightedRows<kDim, kRowTiles, kScoreBlocks>(scores, values + stage * kElements, 0, out);
+      AddWeightedRows<kDim, kDim, kRowTiles, kKeys / 8>(scores, values + stage * kElements, 0, 0,
+                                                        out);
     }
     __syncthreads();  // before the next copy overwrites this stage
   }
@@ -163,13 +164,14 @@ __global__ void __launch_bounds__(kThreads) AttentionForwardKernel(const Forward
 template <int kDim>
 absl::Status Launch(const cuda::Context& context, const ForwardParams& params) {
   const AttentionForwardArgs<bf16>& args = params.args;
+  constexpr int kSharedBytes = Tuning<kDim>::kSharedBytes;
   PENSTOCK_RETURN_IF_ERROR(cuda::CudaStatus(
       cudaFuncSetAttribute(AttentionForwardKernel<kDim>,
-                           cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes<kDim>),
+                           cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
       "AttentionForward"));
-  const dim3 grid(static_cast<unsigned>(NumSlots<Tuning::kQueries>(args.rows, args.num_documents)),
-                  static_cast<unsigned>(args.num_heads));
-  AttentionForwardKernel<kDim><<<grid, kThreads, kSharedBytes<kDim>, context.stream>>>(params);
+  const int64_t slots = NumSlots<Tuning<kDim>::kQueries>(args.rows, args.num_documents);
+  const dim3 grid(static_cast<unsigned>(slots), static_cast<unsigned>(args.num_heads));
+  AttentionForwardKernel<kDim><<<grid, kThreads, kSharedBytes, context.stream>>>(params);
   return cuda::LaunchStatus("AttentionForward");
 }
 
@@ -180,7 +182,10 @@ absl::Status cuda::attention::ForwardByKernel(const cuda::Context& context,
   const ForwardParams params{
       args, cuda::AllowsWide({args.q, args.k, args.v},
                              {args.q_stride, args.k_stride, args.v_stride, args.head_dim})};
-  return args.head_dim <= 64 ? Launch<64>(context, params) : Launch<128>(context, params);
+  if (args.head_dim <= 64) return Launch<64>(context, params);
+  if (args.head_dim <= 128) return Launch<128>(context, params);
+  static_assert(kLargestCudaHeadDim == 256);
+  return Launch<256>(context, params);
 }
 
 absl::Status AttentionForward(const cuda::Context& context,

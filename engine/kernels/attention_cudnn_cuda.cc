@@ -52,8 +52,9 @@ bool Aligned(std::initializer_list<const void*> arrays, std::initializer_list<in
 template <typename Args>
 bool MayUse(const Context& context, const Args& args) {
   return context.cudnn != nullptr && args.host_document_starts != nullptr &&
-         args.head_dim >= kShortestHead && args.rows > 0 && args.num_heads > 0 &&
-         args.scratch_bytes > penstock::attention::kTableBytes && args.k_stride == args.v_stride &&
+         args.head_dim >= kShortestHead && args.head_dim <= kLargestCudnnHeadDim && args.rows > 0 &&
+         args.num_heads > 0 && args.scratch_bytes > penstock::attention::kTableBytes &&
+         args.k_stride == args.v_stride &&
          Aligned({args.q, args.k, args.v, args.out, args.scratch},
                  {args.q_stride, args.k_stride, args.head_dim});
 }

@@ -1,8 +1,10 @@
 // What the forward and backward attention kernels share: tiles of rows by kDim columns in shared
 // memory, and warp-wide products of them on tensor cores (mma.sync m16n8k16, bf16).
 //
-// A block has 4 warps, each with 16 or 32 rows of the block's own tile; with 32, what a warp loads
-// of the other tile serves twice, and loads from shared memory are what limits it. A tile is
+// Heads of up to 256 elements are padded to a kDim of 64, 128 or 256. A block has 4 warps, each
+// with 16 or 32 rows of the block's own tile; with 32, what a warp loads of the other tile serves
+// twice, and loads from shared memory are what limits it. kDim 256 leaves registers for 16, and
+// its tiles have fewer rows, so that what a block keeps fits every card. A tile is
 // stored in chunks of 8 elements, chunk c of row r at place c ^ (r % 8), so the 8 rows that one
 // ldmatrix reads lie in different banks. Rows past a document's end and columns past head_dim are
 // zeros: nothing of a neighbour is ever multiplied.
@@ -21,6 +23,9 @@ namespace penstock::cuda::attention {
 inline constexpr int kThreads = 128;
 inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr int kChunk = 8;  // elements, 16 bytes
+// Shared memory of a block, at most: what cards of compute capability 8.6 and 8.9 have; others have
+// more.
+inline constexpr int kMostSharedBytes = 99 << 10;
 inline constexpr float kLog2E = 1.44269504088896341f;
 inline constexpr float kLn2 = 0.693147180559945309f;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -212,18 +217,20 @@ __device__ inline void MultiplyRows(bf16* left, int row, bf16* right, int first,
   }
 }
 
-// sum += weights (rounded to bf16) times rows [first, first + 8 kBlocks) of `tile`.
-template <int kDim, int kRowTiles, int kBlocks>
+// sum += weights (rounded to bf16) times rows [first, first + 8 kBlocks) and columns [first_column,
+// first_column + kColumns) of `tile`. REQUIRES: first_column is a multiple of 16.
+template <int kDim, int kColumns, int kRowTiles, int kBlocks>
 __device__ inline void AddWeightedRows(const Sums<kRowTiles, kBlocks>& weights, bf16* tile,
-                                       int first, Sums<kRowTiles, kDim / 8>& sum) {
+                                       int first, int first_column,
+                                       Sums<kRowTiles, kColumns / 8>& sum) {
 #pragma unroll
   for (int block = 0; block < kBlocks; block += 2) {
     Fragment a[kRowTiles];
 #pragma unroll
     for (int i = 0; i < kRowTiles; ++i) a[i] = AsOperand(weights[i][block], weights[i][block + 1]);
 #pragma unroll
-    for (int step = 0; step < kDim / 16; ++step) {
-      const Fragment b = ColumnsOf<kDim>(tile, first + block * 8, step);
+    for (int step = 0; step < kColumns / 16; ++step) {
+      const Fragment b = ColumnsOf<kDim>(tile, first + block * 8, first_column / 16 + step);
 #pragma unroll
       for (int i = 0; i < kRowTiles; ++i) {
         MultiplyAdd(a[i], b.word[0], b.word[1], sum[i][2 * step]);
@@ -261,10 +268,10 @@ __device__ inline float Exp2(float x) {
   return result;
 }
 
-// Stores a warp's [16, kDim] result, times `factor` of each of a thread's two rows, to rows
-// [begin, min(begin + 16, end)) of a head.
-template <int kDim>
-__device__ inline void StoreRows(const float (&values)[kDim / 8][4], const float (&factor)[2],
+// Stores a warp's [16, kColumns] result, times `factor` of each of a thread's two rows, to rows
+// [begin, min(begin + 16, end)) of a head, of which `head_dim` elements are there from `head` on.
+template <int kColumns>
+__device__ inline void StoreRows(const float (&values)[kColumns / 8][4], const float (&factor)[2],
                                  bf16* head, int64_t stride, int head_dim, int begin, int end) {
   const int lane = threadIdx.x % kWarp;
 #pragma unroll
@@ -273,7 +280,7 @@ __device__ inline void StoreRows(const float (&values)[kDim / 8][4], const float
     if (row >= end) continue;
     bf16* to = head + row * stride;
 #pragma unroll
-    for (int block = 0; block < kDim / 8; ++block) {
+    for (int block = 0; block < kColumns / 8; ++block) {
       const int col = block * 8 + lane % 4 * 2;
       if (col < head_dim) to[col] = DeviceBf16(values[block][2 * half] * factor[half]);
       if (col + 1 < head_dim) to[col + 1] = DeviceBf16(values[block][2 * half + 1] * factor[half]);

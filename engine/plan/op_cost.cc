@@ -131,9 +131,11 @@ class Costs {
   // from 4,096 on. Between them the time of an operation goes by the length's logarithm, so that it
   // is linear in the reciprocals of both rates.
   double AtLength(double rate, double long_rate) const {
+    const bool wide = spec_.head_dim > kWidestFusedHead && input_.element_bytes == 2;
+    const double reached = wide ? kWideHeadShare : 1;
     const double share = std::clamp(std::log2(input_.mean_document_tokens / 1024) / 2, 0.0, 1.0);
-    if (share == 0) return rate;
-    return 1 / ((1 - share) / rate + share / long_rate);
+    if (share == 0) return reached * rate;
+    return reached / ((1 - share) / rate + share / long_rate);
   }
   double AttentionSide() const {
     return attention_ +

@@ -3,7 +3,8 @@
 // With T tokens, N elements of a layer's matrices, context c (the mean length of a document):
 //   matmul    2 T N forward, 4 T N backward, and what the save level recomputes; and each product's
 //             operands and result once, by which narrow products are slower than large ones
-//   attention 2 T c q forward (causal: half of the products), 2.5 times that backward
+//   attention 2 T c q forward (causal: half of the products), 2.5 times that backward; rates are
+//             those of cuDNN's kernels, of which heads too wide for them reach a share
 // and the bytes of memory-bound kernels and of gradient sums, which are read and written as fp32.
 // An op is as fast as it is alone; Simulate() slows those that contend.
 #pragma once
@@ -17,11 +18,18 @@
 
 namespace penstock {
 
+// The widest heads of which a GPU's attention rates speak (kernels/attention.h has why), and what
+// wider ones reach of them, through our own kernels. An estimate: with heads of 128 those gave 150
+// and 110 TFLOP/s on an H100 (bench/results/2026-11-27-step-h100.md), of the profile's 390 and 250,
+// and with wider ones their backward pass has 9 products for 7.
+inline constexpr int64_t kWidestFusedHead = 128;
+inline constexpr double kWideHeadShare = 0.35;
+
 struct CostInput {
   int64_t tokens_per_micro_batch = 0;
   double mean_document_tokens = 0;
   int64_t head_chunk_rows = 0;
-  int64_t element_bytes = 2;
+  int64_t element_bytes = 2;  // 2 on a GPU
   MomentType moment_type = MomentType::kFloat32;
   // How many micro-batches of the step each of the program stands for: a search makes a few do
   // for many.

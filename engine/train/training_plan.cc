@@ -483,6 +483,8 @@ GradientPlane GradientPlaneOf(const ModelSpec& spec, const TrainingPlan& plan) {
   return PlaneOf(plan.policy, spec.num_layers, plan.micro_batches);
 }
 
+static_assert(kWidestFusedHead == kLargestCudnnHeadDim);
+
 namespace {
 
 absl::Status CheckShapes(const TrainConfig& config, const ModelInput& model) {

@@ -91,13 +91,31 @@ TEST_F(CudaExecutorTest, FollowsTheCpuWithTheSwitchesOfEveryFamily) {
   }});
 }
 
+// Heads as Gemma has them: too wide for cuDNN, normed, with windows on some layers.
+void WideHeads(ModelSpec& spec) {
+  spec.num_heads = 2;
+  spec.num_kv_heads = 1;
+  spec.head_dim = 256;
+  spec.attention_scale = 1 / std::sqrt(256.0);
+  spec.qk_norm = QkNorm::kPerHead;
+  spec.window = {3, 0, 2};
+}
+
+TEST_F(CudaExecutorTest, FollowsTheCpuWithHeadsOf256) {
+  ExpectFollowsTheCpu({.adjust = WideHeads});
+  ExpectFollowsTheCpu({.cut = {.tokens_per_micro_batch = 128}, .adjust = WideHeads});
+}
+
 TEST_F(CudaExecutorTest, SameProgramTwiceGivesTheSameBits) {
   const auto documents = RandomDocuments(9, 2);
-  TinyJob first(OnCuda({}), documents), second(OnCuda({}), documents);
-  const StepResult a = first.Run(5), b = second.Run(5);
-  EXPECT_EQ(a.loss_sum, b.loss_sum);
-  EXPECT_EQ(a.decision.grad_norm, b.decision.grad_norm);
-  EXPECT_EQ(first.State(), second.State());
+  for (void (*adjust)(ModelSpec&) : {static_cast<void (*)(ModelSpec&)>(nullptr), &WideHeads}) {
+    const TinyJob::Options options = OnCuda({.adjust = adjust});
+    TinyJob first(options, documents), second(options, documents);
+    const StepResult a = first.Run(5), b = second.Run(5);
+    EXPECT_EQ(a.loss_sum, b.loss_sum);
+    EXPECT_EQ(a.decision.grad_norm, b.decision.grad_norm);
+    EXPECT_EQ(first.State(), second.State());
+  }
 }
 
 TEST_F(CudaExecutorTest, EverySaveLevelAndSlotCountGivesTheSameBits) {
@@ -203,7 +221,8 @@ TEST_F(CudaExecutorTest, Bc15WhatTheArenaHeldBeforeDoesNotMatter) {
   static HeadShape shape;  // `adjust` is a plain function
   for (const HeadShape& next :
        {HeadShape{40, 4, 1, 64, 17}, HeadShape{72, 8, 2, 80, 127}, HeadShape{136, 14, 2, 96, 128},
-        HeadShape{200, 16, 8, 128, 129}, HeadShape{264, 32, 4, 64, 256}}) {
+        HeadShape{200, 16, 8, 128, 129}, HeadShape{264, 32, 4, 64, 256},
+        HeadShape{72, 3, 1, 160, 65}, HeadShape{136, 4, 2, 256, 130}}) {
     shape = next;
     const auto options = [](uint8_t fill) {
       return OnCuda({.cut = {.tokens_per_micro_batch = shape.tokens},

@@ -149,6 +149,8 @@ TEST(AttentionCalls, ScratchSuitsTheRows) {
   EXPECT_LT(CudaAttentionScratchBytes({131072, 28, 4, 128}), int64_t{1026} << 20);
   EXPECT_LT(CudaAttentionScratchBytes({128, 4, 2, 16}), int64_t{32} << 20);
   EXPECT_EQ(CudaAttentionScratchBytes({0, 4, 2, 16}), 0);
+  EXPECT_EQ(CudaAttentionScratchBytes({16384, 8, 4, 256}),
+            LeastCudaAttentionScratchBytes(16384, 8));
 }
 
 }  // namespace

@@ -142,7 +142,8 @@ TEST(CudaAttentionIsolationTest, ADocumentDoesNotFeelItsNeighbours) {
   if (context == nullptr) GTEST_SKIP() << "no GPU";
   for (const bool cudnn : {false, true}) {
     if (cudnn && context->get().cudnn == nullptr) continue;
-    for (const int64_t head_dim : {cudnn ? 64 : 24, 128}) {
+    for (const int64_t head_dim :
+         cudnn ? std::vector<int64_t>{64, 128} : std::vector<int64_t>{24, 128, 160, 256}) {
       for (const int64_t window : {0, 3, 64}) {
         for (const int32_t length : {1, 63, 64, 65, 130, 300}) {
           SCOPED_TRACE(absl::StrCat(cudnn, " ", head_dim, " ", window, " ", length));
@@ -163,6 +164,46 @@ TEST(CudaAttentionIsolationTest, ALongDocumentDoesNotFeelItsNeighbours) {
   }
   // By blocks of 1,024, the last of them short.
   ExpectIsolated(context->get(), {.cudnn = true, .plan_bytes = 16 << 20}, 128, 0, 2600);
+}
+
+// Refuses every shape, and tells whether it was asked.
+class RefusingCudnn : public cuda::CudnnAttention {
+ public:
+  absl::StatusOr<int64_t> Prepare(const cuda::CudnnAttentionShape&) override {
+    asked = true;
+    return absl::UnimplementedError("");
+  }
+  absl::Status Run(const cuda::CudnnAttentionShape&, const cuda::CudnnAttentionArrays&,
+                   void*) override {
+    return absl::InternalError("");
+  }
+  bool asked = false;
+};
+
+// Whether is decided before anything is launched, so this needs no device.
+TEST(CudnnAttentionRouteTest, WideHeadsAreLeftToOurOwnKernels) {
+  for (const int64_t head_dim : {kLargestCudnnHeadDim, kLargestCudnnHeadDim + 8}) {
+    const AttentionInputs inputs = RandomInputs({{0, 8}, 2, 1, head_dim, 0, 0.2});
+    std::vector<uint4> memory(1 << 18);  // aligned; never read
+    auto* const array = reinterpret_cast<bf16*>(memory.data());
+    const AttentionArrays<bf16> arrays{
+        .qkv = array,
+        .dout = array,
+        .out = array,
+        .lse = reinterpret_cast<float*>(array),
+        .dqkv = array,
+        .starts = nullptr,
+        .scratch = array,
+        .scratch_bytes = static_cast<int64_t>(memory.size() * sizeof(uint4))};
+    RefusingCudnn forward, backward;
+    cuda::Context context{};
+    context.cudnn = &forward;
+    EXPECT_FALSE(*cuda::attention::ForwardByCudnn(context, ForwardArgs(inputs, arrays)));
+    context.cudnn = &backward;
+    EXPECT_FALSE(*cuda::attention::BackwardByCudnn(context, BackwardArgs(inputs, arrays)));
+    EXPECT_EQ(forward.asked, head_dim <= kLargestCudnnHeadDim) << head_dim;
+    EXPECT_EQ(backward.asked, head_dim <= kLargestCudnnHeadDim) << head_dim;
+  }
 }
 
 // One context for all, as plans take long to build.
@@ -227,10 +268,17 @@ std::vector<CudaCase> AttentionCudaCases() {
     cases.push_back(Case("Packed", packed, 4, 1, 10, window));
     cases.push_back(Case("Packed", packed, 7, 1, 128, window));
     cases.push_back(Case("One", {0, 200}, 2, 1, 80, window));
+    cases.push_back(Case("Packed", packed, 4, 4, 160, window));
+    cases.push_back(Case("Packed", packed, 7, 1, 192, window));
+    cases.push_back(Case("Packed", packed, 4, 2, 256, window));
+    cases.push_back(Case("One", {0, 200}, 2, 1, 250, window));
   }
+  cases.push_back(Case("Long", {0, 20, 1500}, 2, 1, 256, 0));
+  cases.push_back(Case("Long", {0, 20, 1500}, 2, 1, 256, 512));
   cases.push_back(Case("None", {0}, 2, 1, 8, 0));
   cases.push_back(Case("Empty", {0, 0, 0}, 2, 1, 8, 0));
   cases.push_back(Case("OneToken", {0, 1}, 1, 1, 2, 0));
+  cases.push_back(Case("OneToken", {0, 1}, 1, 1, 256, 0));
   return cases;
 }
 

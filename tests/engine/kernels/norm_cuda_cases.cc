@@ -140,8 +140,15 @@ std::vector<CudaCase> NormCudaCases() {
     cases.push_back(Rms(rows, cols, Place::kIn, WriteMode::kOverwrite));
   }
   for (const int64_t gap : {0, 5}) {
-    for (const auto& [rows, heads, dim] : std::vector<std::tuple<int64_t, int64_t, int64_t>>{
-             {0, 2, 8}, {1, 1, 2}, {7, 3, 10}, {300, 4, 64}, {33, 2, 128}, {9, 3, 256}}) {
+    for (const auto& [rows, heads, dim] :
+         std::vector<std::tuple<int64_t, int64_t, int64_t>>{{0, 2, 8},
+                                                            {1, 1, 2},
+                                                            {7, 3, 10},
+                                                            {300, 4, 64},
+                                                            {33, 2, 128},
+                                                            {40, 2, 160},
+                                                            {21, 5, 192},
+                                                            {9, 3, 256}}) {
       cases.push_back(Head(rows, heads, dim, gap, Place::kOut, WriteMode::kOverwrite));
       cases.push_back(Head(rows, heads, dim, gap, Place::kIn, WriteMode::kAdd));
     }

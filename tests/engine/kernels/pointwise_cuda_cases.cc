@@ -21,16 +21,20 @@ std::vector<int32_t> RandomIds(int64_t count, int64_t limit, uint32_t seed) {
   return ids;
 }
 
-CudaCase RopeCase(int64_t rows, int64_t heads, int64_t dim, int64_t gap, RopeDirection direction) {
+// Only the first `turning` pairs of a head turn; a frequency of 0 leaves the others as they are.
+CudaCase RopeCase(int64_t rows, int64_t heads, int64_t dim, int64_t gap, RopeDirection direction,
+                  int64_t turning) {
   constexpr int64_t kPositions = 5000;
   const int64_t stride = heads * dim + gap;
   const Floats x = RandomBf16(rows * stride, 1);
   const std::vector<int32_t> positions = RandomIds(rows, kPositions, 2);
   reference::Doubles frequencies;
-  for (int64_t i = 0; i < dim / 2; ++i) frequencies.push_back(std::pow(10000.0, -2.0 * i / dim));
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    frequencies.push_back(i < turning ? std::pow(10000.0, -2.0 * i / dim) : 0);
+  }
   const bool forward = direction == RopeDirection::kForward;
   return {.name = absl::StrCat("Rope", forward ? "Forward" : "Backward", rows, "x", heads, "x", dim,
-                               "gap", gap),
+                               "gap", gap, "turning", turning),
           .run =
               [=](const cuda::Context& context) {
                 Floats table(kPositions * dim);
@@ -223,10 +227,14 @@ CudaCase CrossEntropyCase(int64_t rows, int64_t vocab, float deviation) {
 std::vector<CudaCase> PointwiseCudaCases() {
   std::vector<CudaCase> cases;
   for (const RopeDirection direction : {RopeDirection::kForward, RopeDirection::kBackward}) {
-    cases.push_back(RopeCase(0, 1, 4, 0, direction));
-    cases.push_back(RopeCase(7, 1, 2, 0, direction));
-    cases.push_back(RopeCase(130, 3, 10, 7, direction));
-    cases.push_back(RopeCase(300, 4, 64, 256, direction));
+    cases.push_back(RopeCase(0, 1, 4, 0, direction, 2));
+    cases.push_back(RopeCase(7, 1, 2, 0, direction, 1));
+    cases.push_back(RopeCase(130, 3, 10, 7, direction, 5));
+    cases.push_back(RopeCase(300, 4, 64, 256, direction, 32));
+    cases.push_back(RopeCase(65, 2, 160, 0, direction, 80));
+    cases.push_back(RopeCase(65, 2, 192, 8, direction, 30));
+    cases.push_back(RopeCase(130, 4, 256, 512, direction, 128));
+    cases.push_back(RopeCase(130, 4, 256, 512, direction, 32));
   }
   for (const bool in_place : {false, true}) {
     cases.push_back(SwigluCase(0, 8, in_place));

@@ -107,6 +107,24 @@ constexpr MachineProfile kMachine{.matmul_flops = 1e9,
                                   .host_bytes = 2e9,
                                   .op_seconds = 1e-6};
 
+// Twice the width in half the heads has the same operations, and on a GPU other kernels.
+TEST(OpCostTest, HeadsTooWideForFusedAttentionAreSlowerOnAGpuOnly) {
+  const auto seconds = [](int64_t heads, int64_t head_dim, int64_t element_bytes) {
+    ModelSpec spec = TinySpec(1, HeadWeights::kSeparate);
+    spec.num_heads = spec.num_kv_heads = heads;
+    spec.head_dim = head_dim;
+    const ModelLayout layout = MakeLayout(spec);
+    const StepProgram program =
+        *BuildTrainProgram(spec, layout, {}, {.micro_batches = 1, .tokens_per_micro_batch = 64});
+    return OpSeconds(
+        program, spec, layout,
+        {.tokens_per_micro_batch = 64, .mean_document_tokens = 64, .element_bytes = element_bytes},
+        kMachine)[FindOp<ForwardBlock>(program)];
+  };
+  EXPECT_GT(seconds(2, 2 * kWidestFusedHead, 2), 1.01 * seconds(4, kWidestFusedHead, 2));
+  EXPECT_DOUBLE_EQ(seconds(2, 2 * kWidestFusedHead, 4), seconds(4, kWidestFusedHead, 4));
+}
+
 TEST(OpCostTest, WhatAPolicySavesShowsInTheSimulation) {
   const double plain = StepSeconds({}, kMachine);
   EXPECT_GT(StepSeconds({.saving = {.level = SaveLevel::kAttention}}, kMachine), plain);

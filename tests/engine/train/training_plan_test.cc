@@ -122,14 +122,15 @@ TEST(TrainingPlanTest, Bc15AShapeThatTheGpuHasNoKernelForIsRefused) {
   WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
   TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
   nlohmann::json model = nlohmann::json::parse(std::get<ModelFromConfig>(config.model).config_json);
-  for (const auto& [head_dim, fits] : {std::pair{128, true}, std::pair{256, false}}) {
+  for (const auto& [head_dim, fits] :
+       {std::pair{128, true}, std::pair{256, true}, std::pair{264, false}}) {
     model["head_dim"] = head_dim;
     config.model = ModelFromConfig{model.dump()};
     const absl::Status status = PlanTraining(config).status();
     EXPECT_EQ(status.ok(), fits) << status;
     if (fits) continue;
     EXPECT_EQ(ReasonOf(status), reason::kFeatureUnsupported);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("head_dim is 256"));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("head_dim is 264"));
   }
   config.device = {};
   EXPECT_TRUE(PlanTraining(config).ok());
