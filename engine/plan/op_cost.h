@@ -19,11 +19,11 @@
 namespace penstock {
 
 // The widest heads of which a GPU's attention rates speak (kernels/attention.h has why), and what
-// wider ones reach of them, through our own kernels. An estimate: with heads of 128 those gave 150
-// and 110 TFLOP/s on an H100 (bench/results/2026-11-27-step-h100.md), of the profile's 390 and 250,
-// and with wider ones their backward pass has 9 products for 7.
+// wider ones reach of them, through our own kernels: with heads of 256, forward and backward, those
+// gave 142 and 77 TFLOP/s in documents of 1,024 on an H200, and 175 and 87 in documents of 4,096
+// (penstock_attention_bench 16 8 256 16384); heads of 128 have 392 and 262, and 554 and 335.
 inline constexpr int64_t kWidestFusedHead = 128;
-inline constexpr double kWideHeadShare = 0.35;
+inline constexpr double kWideHeadShare = 0.3;
 
 struct CostInput {
   int64_t tokens_per_micro_batch = 0;

@@ -524,6 +524,9 @@ absl::StatusOr<std::unique_ptr<Executor>> CreateCudaExecutor(const ModelSpec& sp
   PENSTOCK_ASSIGN_OR_RETURN(parts.sums, StepSums::Create(spec.num_blocks()));
   PENSTOCK_ASSIGN_OR_RETURN(
       parts.store, cuda::PinnedRanges::Register(store.block_memory(), options.page_lock, pool));
+  // The table and the fill went through the default stream, for which the lanes' do not wait.
+  PENSTOCK_RETURN_IF_ERROR(
+      cuda::CudaStatus(cudaStreamSynchronize(nullptr), "upload of the rotary table"));
   return std::make_unique<CudaExecutor>(spec, store, options, std::move(parts));
 }
 

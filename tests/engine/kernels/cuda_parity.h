@@ -53,6 +53,8 @@ class DeviceArray {
     PENSTOCK_CHECK(memory.ok(), std::string(memory.status().message()));
     memory_ = *std::move(memory);
     Copy(memory_.data(), values.data(), cudaMemcpyHostToDevice);
+    // A copy from pageable memory may still be under way, and the ops' stream does not wait for it.
+    PENSTOCK_CHECK(cudaStreamSynchronize(nullptr) == cudaSuccess, "copy failed");
   }
 
   T* data() const { return reinterpret_cast<T*>(memory_.data()); }
