@@ -70,7 +70,7 @@ ModelSpec DrawSpec(Draw& draw) {
   if (spec.family == "llama") {
     spec.num_kv_heads = 1 + draw.Below(4);
     spec.num_heads = spec.num_kv_heads * (1 + draw.Below(8));
-    spec.head_dim = 8 * (1 + draw.Below(16));
+    spec.head_dim = 8 * (1 + draw.Below(32));
     spec.hidden_size = 8 * draw.Spread(1, 512);
     spec.intermediate_size = 8 * draw.Spread(1, 2048);
     spec.vocab_size = draw.Spread(2, 300'000);
