@@ -243,9 +243,15 @@ struct MemoryPlanSummary {
 };
 
 // What PlanTraining() is to say beside the plan.
+// A plan tries changes of its job: micro-batches, larger steps, what would fit where the job does
+// not. Once the programs that it built for them have so many ops, which takes some seconds, it
+// answers by those that it has tried.
+inline constexpr int64_t kMostTriedOps = 16'000'000;
+
 struct PlanOptions {
   bool program = false;  // ToText() of a full step's program
   bool trace = false;    // its simulated timeline, for trace viewers
+  int64_t most_tried_ops = kMostTriedOps;
 };
 
 // Everything about a job that can be known before it runs: reads config.json and the headers

@@ -58,6 +58,8 @@ constexpr absl::Duration kCertificateWarning = absl::Hours(14 * 24);
 constexpr size_t kQuotaBytes = size_t{512} << 20;
 // What calls in flight get to finish when the daemon stops.
 constexpr std::chrono::milliseconds kStopGrace{1000};
+// A plan can take seconds, and deleting a checkpoint longer: so many before anybody's submit waits.
+constexpr int kValidationThreads = 4;
 // How long the lock of a dead daemon is waited for.
 constexpr std::chrono::seconds kLockOfTheDead{10};
 
@@ -132,7 +134,7 @@ struct Daemon::Parts {
   std::optional<UploadManager> uploads;
   std::optional<WorkerReports> reports;
   TaskQueue control{"control"};
-  TaskQueue validation{"validation"};
+  TaskQueue validation{"validation", kValidationThreads};
   TaskQueue streams{"streams"};
   TaskQueue inspection{"inspection"};
   TaskQueue transfers{"transfers"};

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <algorithm>
-#include <compare>
 #include <cstdint>
-#include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "engine/model/layout.h"
 #include "engine/plan/policy.h"
@@ -95,7 +95,11 @@ class ProgramMemory {
     std::string_view what;
     int32_t index = -1, slot = -1;  // -1: not part of the name
     bool first_round = false;       // of its own: first_mlp3[1]
-    auto operator<=>(const Key&) const = default;
+    bool operator==(const Key&) const = default;
+    template <typename H>
+    friend H AbslHashValue(H hash, const Key& key) {
+      return H::combine(std::move(hash), key.what, key.index, key.slot, key.first_round);
+    }
   };
   static std::string NameOf(const Key& key);
   BufferId AllocateOnce(const Key& key, BufferClass buffer_class, int64_t bytes,
@@ -111,7 +115,7 @@ class ProgramMemory {
   std::vector<BlockBuffers> blocks_;
   std::vector<BufferId> slots_, d_;
   BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
-  std::map<Key, BufferId> by_key_;
+  absl::flat_hash_map<Key, BufferId> by_key_;
   const bool has_own_first_round_;
   const int32_t first_round_;
   int64_t end_ = 0, host_end_ = 0;

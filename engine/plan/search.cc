@@ -4,6 +4,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -146,10 +147,13 @@ class Search {
   std::string Words(const Kind& kind, const Point& point) const;
 
   absl::StatusOr<StepProgram> Draft(const Policy& policy, int32_t micro_batches);
-  absl::StatusOr<Bytes> BytesOf(const Policy& policy);
+  absl::StatusOr<Bytes> Drafted(const Policy& policy);
+  absl::StatusOr<Bytes> BytesOf(const Kind& kind, const Point& point);
   absl::StatusOr<Score> Simulated(const Policy& policy, int32_t micro_batches, double repeats,
                                   const MachineProfile& machine);
   absl::StatusOr<Score> ScoreOf(const Policy& policy, const MachineProfile& machine);
+
+  absl::StatusOr<Score> MostSaved(const Kind& kind, const Point& most);
 
   absl::Status Try(const Kind& kind);
   absl::Status SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes);
@@ -170,6 +174,11 @@ class Search {
   std::optional<PolicyCandidate> best_;
   size_t best_kind_ = 0;  // in outcomes_
   std::vector<Outcome> outcomes_;
+  // By order, micro-batches of a round, those of a first round of its own, blocks with state.
+  std::map<std::tuple<Order, int32_t, int32_t, int64_t>, Score> everything_saved_;
+  std::map<std::pair<Order, int64_t>, Bytes> state_bytes_;  // of so many blocks, by order
+  // Without state: of the kind that is tried, by layers that save most, likewise in a first round.
+  std::map<std::pair<int64_t, int64_t>, Bytes> saved_bytes_;
   SearchResult result_;
 };
 
@@ -338,12 +347,14 @@ absl::StatusOr<StepProgram> Search::Draft(const Policy& policy, int32_t micro_ba
   shape.arena_budget_bytes = 0;
   PENSTOCK_ASSIGN_OR_RETURN(StepProgram program,
                             DraftTrainProgram(input_.spec, input_.layout, policy, shape));
+  const auto ops = static_cast<int64_t>(program.ops.size());
   ++result_.programs;
-  result_.ops += static_cast<int64_t>(program.ops.size());
+  result_.ops += ops;
+  if (input_.effort != nullptr) input_.effort->ops += ops;
   return program;
 }
 
-absl::StatusOr<Bytes> Search::BytesOf(const Policy& policy) {
+absl::StatusOr<Bytes> Search::Drafted(const Policy& policy) {
   // Later rounds use what the first did.
   const int32_t enough =
       policy.micro_batches_per_round > 0
@@ -357,6 +368,29 @@ absl::StatusOr<Bytes> Search::BytesOf(const Policy& policy) {
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram less, Draft(policy, built - 1));
   bytes.device = Extrapolate(bytes.device, less.arena_bytes, micro_batches_ - built);
   bytes.host = Extrapolate(bytes.host, less.host_arena_bytes, micro_batches_ - built);
+  return bytes;
+}
+
+// What is saved and the state on the device lie side by side, whatever there is of either: bytes
+// are drafted with no state, and what state adds is drafted with as little saved as the order can.
+absl::StatusOr<Bytes> Search::BytesOf(const Kind& kind, const Point& point) {
+  const auto [saved, new_saved] =
+      saved_bytes_.try_emplace({point.most_layers, point.first_most_layers});
+  if (new_saved) {
+    Point without_state = point;
+    without_state.state_blocks = 0;
+    PENSTOCK_ASSIGN_OR_RETURN(saved->second, Drafted(Make(kind, without_state)));
+  }
+  Bytes bytes = saved->second;
+  if (point.state_blocks == 0) return bytes;
+  const auto [state, new_state] = state_bytes_.try_emplace({kind.order, point.state_blocks});
+  if (new_state) {
+    PENSTOCK_ASSIGN_OR_RETURN(const Bytes with, Drafted(Make(kind, {point.state_blocks, 0, 0})));
+    PENSTOCK_ASSIGN_OR_RETURN(const Bytes without, BytesOf(kind, {}));
+    state->second = {with.device - without.device, with.host - without.host};
+  }
+  bytes.device += state->second.device;
+  bytes.host += state->second.host;
   return bytes;
 }
 
@@ -402,6 +436,27 @@ absl::StatusOr<Score> Search::ScoreOf(const Policy& policy, const MachineProfile
   return score;
 }
 
+// With as much saved as the kind can. Kinds of one order differ in what else they save, so with
+// everything saved on the device they are the same, and that is simulated once.
+absl::StatusOr<Score> Search::MostSaved(const Kind& kind, const Point& most) {
+  const Policy policy = Make(kind, most);
+  const auto is_most = [&](const Saving& saving) {
+    return saving.level == input_.save_at_most && saving.place == SavePlace::kDevice;
+  };
+  if (!std::all_of(policy.savings.begin(), policy.savings.end(), is_most) ||
+      !std::all_of(policy.first_savings.begin(), policy.first_savings.end(), is_most)) {
+    return ScoreOf(policy, cautious_);
+  }
+  const auto key =
+      std::tuple(kind.order, kind.micro_batches_per_round, kind.first_round, most.state_blocks);
+  if (const auto known = everything_saved_.find(key); known != everything_saved_.end()) {
+    return known->second;
+  }
+  PENSTOCK_ASSIGN_OR_RETURN(const Score score, ScoreOf(policy, cautious_));
+  everything_saved_.emplace(key, score);
+  return score;
+}
+
 // First the rounds that there are more of.
 absl::Status Search::SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes) {
   PENSTOCK_RETURN_IF_ERROR(Raise(kind, &Point::most_layers, MostLayers(kind), point, bytes));
@@ -416,7 +471,7 @@ absl::Status Search::Raise(const Kind& kind, int64_t Point::*layers, int64_t hig
   const auto bytes_at = [&](int64_t count) {
     Point at = point;
     at.*layers = count;
-    return BytesOf(Make(kind, at));
+    return BytesOf(kind, at);
   };
   int64_t low = 0;
   Bytes at_low = bytes;
@@ -465,15 +520,20 @@ void Search::Offer(const Kind& kind, const Point& point, const Bytes& bytes, con
 absl::Status Search::Try(const Kind& kind) {
   if (result_.ops > kMaxSearchOps) return absl::OkStatus();
   Outcome& outcome = outcomes_.emplace_back(Outcome{.kind = kind});
+  saved_bytes_.clear();
+  PENSTOCK_ASSIGN_OR_RETURN(outcome.bytes, BytesOf(kind, {}));
+  if (outcome.bytes.device > input_.device_bytes) return absl::OkStatus();
   for (int64_t state_blocks : StateGrid(kind.order)) {
     if (result_.ops > kMaxSearchOps) break;
     const Point least = {state_blocks, 0, 0};
     const Point most = {state_blocks, MostLayers(kind), MostFirstLayers(kind)};
-    PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(Make(kind, least)));
-    if (state_blocks == 0) outcome.bytes = bytes;
+    PENSTOCK_ASSIGN_OR_RETURN(Score score, MostSaved(kind, most));
+    const bool loses = best_.has_value() && score.seconds >= best_->cautious_seconds;
+    // What loses is told only of where it loses least.
+    if (loses && outcome.verdict != Verdict::kUnfit && score.seconds >= outcome.seconds) continue;
+    PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(kind, least));
     if (bytes.device > input_.device_bytes) break;  // more state takes more
-    PENSTOCK_ASSIGN_OR_RETURN(Score score, ScoreOf(Make(kind, most), cautious_));
-    if (best_.has_value() && score.seconds >= best_->cautious_seconds) {
+    if (loses) {
       Note(outcome, Verdict::kBound, most, score.seconds);
       continue;
     }

@@ -35,6 +35,17 @@
 
 namespace penstock {
 
+// Once so many ops have been built, what has not been looked at is left out.
+inline constexpr int64_t kMaxSearchOps = 4'000'000;
+
+// Of several searches for one answer, each for a job a little changed: what they have built, and
+// how much that may be before no other change is tried.
+struct SearchEffort {
+  int64_t most_ops;
+  int64_t ops = 0;
+  bool Spent() const { return ops >= most_ops; }
+};
+
 enum class SearchSpace : uint8_t {
   kEverything,
   // One round, streamed, saved tensors on the device, updates at the end of the step: where the
@@ -58,6 +69,7 @@ struct SearchInput {
   MachineProfile machine;
   int64_t device_bytes = INT64_MAX;  // for a program's device arena
   int64_t host_bytes = INT64_MAX;    // for its host arena
+  SearchEffort* effort = nullptr;    // counts this search, if given
 };
 
 struct PolicyCandidate {
@@ -87,9 +99,6 @@ struct SearchResult {
 // usable_bytes and limit_source if none fits. Ends within kMaxSearchOps, whatever the input.
 // REQUIRES: layers x micro-batches of the shape are at most 2^20.
 absl::StatusOr<SearchResult> ChoosePolicy(const SearchInput& input);
-
-// Once so many ops have been built, what has not been looked at is left out.
-inline constexpr int64_t kMaxSearchOps = 4'000'000;
 
 // Hosts of one kind of machine differ, and what leans on them is exposed when they are slower, but
 // gains nothing when they are faster than needed. Of two policies that are as fast on paper, the

@@ -1,6 +1,8 @@
 // PlanTraining(): what MakeTrainingPlan() makes of a job, and what people want to know beside it.
 #include <algorithm>
 #include <cmath>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -25,13 +27,14 @@ constexpr double kBytesPerToken = 4;
 // What larger steps would gain: the optimizer and the gradients' way are paid once a step.
 std::vector<StepPrediction::Other> LargerSteps(const TrainConfig& config, const ModelInput& model,
                                                int64_t data_bytes, const HostMemoryLimit& usable,
-                                               double tokens_per_second) {
+                                               double tokens_per_second, SearchEffort& effort) {
   constexpr double kWorthSaying = 1.03;
   std::vector<StepPrediction::Other> settings;
   for (int64_t factor : {2, 4}) {
+    if (effort.Spent()) break;
     TrainConfig larger = config;
     larger.batch.tokens_per_step *= factor;
-    const auto plan = MakeTrainingPlan(larger, model, data_bytes, usable);
+    const auto plan = TryTrainingPlan(larger, model, data_bytes, usable, effort);
     if (!plan.ok()) break;
     const double gain = plan->memory.prediction.tokens_per_second / tokens_per_second;
     if (gain < kWorthSaying) continue;
@@ -57,22 +60,24 @@ std::vector<int64_t> MicroBatches(const BatchConfig& batch) {
   return tokens;
 }
 
-// Of the step that is fastest, by more than a hair; the largest of those alike. One row if none
-// fits: then the plan says what is missing.
-int64_t FastestMicroBatch(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
-                          const HostMemoryLimit& usable) {
+// The fastest, by more than a hair; the one with the largest micro-batches of those alike. Of as
+// many as may be tried; none if none of them fits.
+std::optional<TrainingPlan> FastestPlan(const TrainConfig& config, const ModelInput& model,
+                                        int64_t data_bytes, const HostMemoryLimit& usable,
+                                        SearchEffort& effort) {
   constexpr double kHair = 0.995;
-  int64_t fastest = config.batch.sequence_length;
-  double seconds = 0;
+  std::optional<TrainingPlan> fastest;
   for (int64_t tokens : MicroBatches(config.batch)) {
+    if (effort.Spent()) break;
     TrainConfig tried = config;
     tried.batch.micro_batch_tokens = tokens;
-    const auto plan = TryTrainingPlan(tried, model, data_bytes, usable);
+    auto plan = TryTrainingPlan(tried, model, data_bytes, usable, effort);
     if (!plan.ok()) continue;
-    const double found = plan->memory.prediction.step_seconds;
-    if (seconds > 0 && found > kHair * seconds) continue;
-    seconds = found;
-    fastest = tokens;
+    if (fastest.has_value() &&
+        plan->memory.prediction.step_seconds > kHair * fastest->memory.prediction.step_seconds) {
+      continue;
+    }
+    fastest = *std::move(plan);
   }
   return fastest;
 }
@@ -146,15 +151,23 @@ absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& given,
   PENSTOCK_RETURN_IF_ERROR(JobEncoding::Create(config, model).status());
   PENSTOCK_ASSIGN_OR_RETURN(const int64_t data_bytes, DataFileBytes(config));
   const HostMemoryLimit usable = UsableHostMemory(config);
+  SearchEffort effort{.most_ops = options.most_tried_ops};
+  std::optional<TrainingPlan> found;
   if (config.batch.micro_batch_tokens == 0) {
-    config.batch.micro_batch_tokens = FastestMicroBatch(config, model, data_bytes, usable);
+    found = FastestPlan(config, model, data_bytes, usable, effort);
+    // If none fits, a plan for one row says what is missing.
+    config.batch.micro_batch_tokens =
+        found.has_value() ? found->memory.micro_batch_tokens : config.batch.sequence_length;
   }
-  PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, MakeTrainingPlan(config, model, data_bytes, usable));
+  if (!found.has_value()) {
+    PENSTOCK_ASSIGN_OR_RETURN(found, MakeTrainingPlan(config, model, data_bytes, usable));
+  }
+  TrainingPlan& plan = *found;
   PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step, SimulateStep(config, model, plan));
   StepPrediction& prediction = plan.memory.prediction;
   PENSTOCK_RETURN_IF_ERROR(Show(step, options, prediction.machine, plan.memory));
   prediction.settings =
-      LargerSteps(config, model, data_bytes, usable, prediction.tokens_per_second);
+      LargerSteps(config, model, data_bytes, usable, prediction.tokens_per_second, effort);
   plan.memory.estimate = EstimateJob(config, plan, data_bytes, step.simulation);
   return std::move(plan.memory);
 }

@@ -95,7 +95,8 @@ absl::StatusOr<SearchResult> ChoosePolicyOf(const PolicyChoiceArgs& args) {
        .mean_document_tokens = static_cast<double>(args.config.batch.sequence_length),
        .machine = ProfileOf(args.config, args.threads).rates,
        .device_bytes = args.device_bytes,
-       .host_bytes = args.host_bytes});
+       .host_bytes = args.host_bytes,
+       .effort = &args.effort});
 }
 
 std::string RoundingWords(const TrainConfig& config, const ModelSpec& spec, const Policy& policy) {

@@ -23,6 +23,7 @@ struct PolicyChoiceArgs {
   int threads = 1;           // of the CPU backend
   int64_t device_bytes = 0;  // for the device arena; on the CPU, where it is the host's, likewise
   int64_t host_bytes = 0;    // for saved tensors on the host; on the CPU not used
+  SearchEffort& effort;
 };
 
 // Errors as ChoosePolicy() of engine/plan/search.h.

@@ -270,7 +270,8 @@ TrainingPlan Outline(const TrainConfig& config, const ModelInput& model) {
 // take what the rest of the job leaves. A job whose rest is more than that gets a plan all the
 // same: the caller refuses it, with the plan's numbers.
 absl::StatusOr<TrainingPlan> PlanWithin(const TrainConfig& config, const ModelInput& model,
-                                        int64_t data_bytes, int64_t host_bytes) {
+                                        int64_t data_bytes, int64_t host_bytes,
+                                        SearchEffort& effort) {
   TrainingPlan plan = Outline(config, model);
   const int64_t left =
       std::max<int64_t>(0, host_bytes - HostBytesBesideArenas(config, model, plan, data_bytes));
@@ -283,7 +284,8 @@ absl::StatusOr<TrainingPlan> PlanWithin(const TrainConfig& config, const ModelIn
                                             .shape = plan.shape,
                                             .threads = plan.threads,
                                             .device_bytes = OnCuda(config) ? of_device : left,
-                                            .host_bytes = left}));
+                                            .host_bytes = left,
+                                            .effort = effort}));
   plan.policy = found.best.policy;
   PENSTOCK_ASSIGN_OR_RETURN(const StepProgram program,
                             TrainProgram(model, plan, plan.micro_batches));
@@ -301,22 +303,24 @@ absl::StatusOr<TrainingPlan> PlanWithin(const TrainConfig& config, const ModelIn
 
 // On the CPU the search runs out of host memory; the job is then judged by its smallest plan.
 absl::StatusOr<TrainingPlan> PlanOrLeast(const TrainConfig& config, const ModelInput& model,
-                                         int64_t data_bytes, int64_t host_bytes) {
-  absl::StatusOr<TrainingPlan> plan = PlanWithin(config, model, data_bytes, host_bytes);
+                                         int64_t data_bytes, int64_t host_bytes,
+                                         SearchEffort& effort) {
+  absl::StatusOr<TrainingPlan> plan = PlanWithin(config, model, data_bytes, host_bytes, effort);
   if (OnCuda(config) || ReasonOf(plan.status()) != reason::kDeviceMemoryInsufficient) return plan;
   TrainConfig least = config;
   least.batch.save_level = SaveLevel::kInput;
-  return PlanWithin(least, model, data_bytes, INT64_MAX);
+  return PlanWithin(least, model, data_bytes, INT64_MAX, effort);
 }
 
-// The smallest change that fits the host, in words; empty if none does.
+// The smallest change that fits the host, or the smallest that was tried, in words; empty if none
+// does.
 std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
-                       int64_t usable_bytes) {
+                       int64_t usable_bytes, SearchEffort& effort) {
   TrainConfig changed = config;
   changed.batch.micro_batch_tokens = config.batch.sequence_length;
   const auto fits = [&] {
     if (!CheckBatchBounds(changed.batch, model.spec).ok()) return false;
-    const auto plan = PlanOrLeast(changed, model, data_bytes, usable_bytes);
+    const auto plan = PlanOrLeast(changed, model, data_bytes, usable_bytes, effort);
     return plan.ok() && plan->memory.host_peak_bytes <= usable_bytes;
   };
   if (fits()) {
@@ -325,7 +329,7 @@ std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64
   // Saved tensors may wait on the host; the rest grows with the model alone.
   changed.batch.tokens_per_step = config.batch.sequence_length;
   if (!fits()) return "";
-  while (changed.batch.tokens_per_step * 2 < config.batch.tokens_per_step) {
+  while (changed.batch.tokens_per_step * 2 < config.batch.tokens_per_step && !effort.Spent()) {
     changed.batch.tokens_per_step *= 2;
     if (fits()) continue;
     changed.batch.tokens_per_step /= 2;
@@ -335,46 +339,51 @@ std::string NearestFit(const TrainConfig& config, const ModelInput& model, int64
                       " and batch.micro_batch_tokens: ", changed.batch.micro_batch_tokens);
 }
 
-// The largest micro-batch below the job's that fits the device; 0 if none does.
+// The largest micro-batch below the job's that fits the device, or that of one row where too many
+// would have to be tried; 0 if none does.
 int64_t SmallerMicroBatch(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
-                          int64_t host_bytes) {
+                          int64_t host_bytes, SearchEffort& effort) {
   const BatchConfig& batch = config.batch;
   for (int64_t rows = batch.micro_batch_tokens / batch.sequence_length / 2; rows >= 1; --rows) {
+    if (effort.Spent()) rows = 1;
     TrainConfig changed = config;
     changed.batch.micro_batch_tokens = rows * batch.sequence_length;
     if (batch.tokens_per_step % changed.batch.micro_batch_tokens != 0) continue;
     if (!CheckBatchBounds(changed.batch, model.spec).ok()) return 0;
-    if (PlanWithin(changed, model, data_bytes, host_bytes).ok())
+    if (PlanWithin(changed, model, data_bytes, host_bytes, effort).ok()) {
       return changed.batch.micro_batch_tokens;
+    }
   }
   return 0;
 }
 
 // What the job needs with micro-batches of one row, for jobs that do not fit even so.
 std::string LeastNeeded(const TrainConfig& config, const ModelInput& model, int64_t data_bytes,
-                        int64_t host_bytes) {
+                        int64_t host_bytes, SearchEffort& effort) {
   TrainConfig changed = config;
   changed.batch.micro_batch_tokens = config.batch.sequence_length;
   if (!CheckBatchBounds(changed.batch, model.spec).ok()) return "";
-  ErrorMetadata metadata = MetadataOf(PlanWithin(changed, model, data_bytes, host_bytes).status());
+  ErrorMetadata metadata =
+      MetadataOf(PlanWithin(changed, model, data_bytes, host_bytes, effort).status());
   int64_t bytes = 0;
   if (!absl::SimpleAtoi(metadata["needed_bytes"], &bytes)) return "";
   return absl::StrCat(" (one row needs ", FormatBytes(bytes), ")");
 }
 
 absl::Status TooLargeForDevice(const absl::Status& status, const TrainConfig& config,
-                               const ModelInput& model, int64_t data_bytes, int64_t host_bytes) {
+                               const ModelInput& model, int64_t data_bytes, int64_t host_bytes,
+                               SearchEffort& effort) {
   ErrorMetadata metadata = MetadataOf(status);
   metadata["field"] = "batch.micro_batch_tokens";
   metadata["limit_source"] =
       config.device.memory_capped ? "limits.device_memory_bytes" : "device memory";
-  const int64_t fitting = SmallerMicroBatch(config, model, data_bytes, host_bytes);
+  const int64_t fitting = SmallerMicroBatch(config, model, data_bytes, host_bytes, effort);
   const std::string way_out =
-      fitting > 0
-          ? absl::StrCat("fits with batch.micro_batch_tokens: ", fitting)
-          : absl::StrCat("no micro-batch fits", LeastNeeded(config, model, data_bytes, host_bytes),
-                         ": lower batch.sequence_length, use a smaller model, or a GPU or "
-                         "a limit with more memory");
+      fitting > 0 ? absl::StrCat("fits with batch.micro_batch_tokens: ", fitting)
+                  : absl::StrCat("no micro-batch fits",
+                                 LeastNeeded(config, model, data_bytes, host_bytes, effort),
+                                 ": lower batch.sequence_length, use a smaller model, or a GPU or "
+                                 "a limit with more memory");
   return Error(status.code(), ReasonOf(status),
                absl::StrCat(std::string(status.message()), " (limit: ",
                             config.device.memory_capped
@@ -509,10 +518,11 @@ absl::Status CheckShapes(const TrainConfig& config, const ModelInput& model) {
 }  // namespace
 
 absl::StatusOr<TrainingPlan> TryTrainingPlan(const TrainConfig& config, const ModelInput& model,
-                                             int64_t data_bytes, const HostMemoryLimit& usable) {
+                                             int64_t data_bytes, const HostMemoryLimit& usable,
+                                             SearchEffort& effort) {
   PENSTOCK_RETURN_IF_ERROR(CheckShapes(config, model));
   PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan,
-                            PlanOrLeast(config, model, data_bytes, usable.usable_bytes));
+                            PlanOrLeast(config, model, data_bytes, usable.usable_bytes, effort));
   if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
   return TooLarge(plan.memory, usable, /*nearest=*/"");
 }
@@ -520,13 +530,17 @@ absl::StatusOr<TrainingPlan> TryTrainingPlan(const TrainConfig& config, const Mo
 absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const ModelInput& model,
                                               int64_t data_bytes, const HostMemoryLimit& usable) {
   PENSTOCK_RETURN_IF_ERROR(CheckShapes(config, model));
-  absl::StatusOr<TrainingPlan> found = PlanOrLeast(config, model, data_bytes, usable.usable_bytes);
+  SearchEffort effort{.most_ops = kMostTriedOps};
+  absl::StatusOr<TrainingPlan> found =
+      PlanOrLeast(config, model, data_bytes, usable.usable_bytes, effort);
   if (ReasonOf(found.status()) == reason::kDeviceMemoryInsufficient) {
-    return TooLargeForDevice(found.status(), config, model, data_bytes, usable.usable_bytes);
+    return TooLargeForDevice(found.status(), config, model, data_bytes, usable.usable_bytes,
+                             effort);
   }
   PENSTOCK_ASSIGN_OR_RETURN(TrainingPlan plan, std::move(found));
   if (plan.memory.host_peak_bytes <= usable.usable_bytes) return plan;
-  return TooLarge(plan.memory, usable, NearestFit(config, model, data_bytes, usable.usable_bytes));
+  return TooLarge(plan.memory, usable,
+                  NearestFit(config, model, data_bytes, usable.usable_bytes, effort));
 }
 
 }  // namespace penstock

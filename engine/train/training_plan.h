@@ -9,6 +9,7 @@
 #include "engine/engine.h"
 #include "engine/exec/executor.h"
 #include "engine/plan/op_cost.h"
+#include "engine/plan/search.h"
 #include "engine/plan/train_program.h"
 #include "engine/train/model_input.h"
 
@@ -36,7 +37,8 @@ absl::StatusOr<TrainingPlan> MakeTrainingPlan(const TrainConfig& config, const M
                                               int64_t data_bytes, const HostMemoryLimit& usable);
 // The same for one of several that are tried: no way out is looked for if it does not fit.
 absl::StatusOr<TrainingPlan> TryTrainingPlan(const TrainConfig& config, const ModelInput& model,
-                                             int64_t data_bytes, const HostMemoryLimit& usable);
+                                             int64_t data_bytes, const HostMemoryLimit& usable,
+                                             SearchEffort& effort);
 
 // How ops of the plan's steps are costed.
 CostInput CostOf(const TrainConfig& config, const TrainingPlan& plan);

@@ -28,7 +28,7 @@
 namespace penstock::server {
 
 // Makes a spec that can run, defaults filled in, memory laid out. Refuses what could not run.
-// Called on a thread of its own, one call at a time.
+// Called on threads of its own, by several at once.
 using SpecPlanner =
     std::function<absl::StatusOr<v1::PlanJobResponse>(const v1::PlanJobRequest& request)>;
 // Reads and tokenizes the data of a spec into `token_cache_directory`. Tells `go_on` now and then

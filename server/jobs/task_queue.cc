@@ -9,8 +9,11 @@
 
 namespace penstock::server {
 
-TaskQueue::TaskQueue(const std::string& name) : thread_([this] { Run(); }) {
-  pthread_setname_np(thread_.native_handle(), name.substr(0, 15).c_str());
+TaskQueue::TaskQueue(const std::string& name, int threads) {
+  for (int i = 0; i < threads; ++i) {
+    std::thread& thread = threads_.emplace_back([this] { Run(); });
+    pthread_setname_np(thread.native_handle(), name.substr(0, 15).c_str());
+  }
 }
 
 TaskQueue::~TaskQueue() { Stop(); }
@@ -50,8 +53,10 @@ void TaskQueue::Stop() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
-  if (thread_.joinable()) thread_.join();
+  wake_.notify_all();
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
 }
 
 void TaskQueue::Run() {

@@ -1,6 +1,7 @@
-// One thread that runs closures in the order they were posted, and delayed ones when due.
+// One thread that runs closures in the order they were posted, and delayed ones when due; or
+// several threads, for tasks that share nothing and of which a long one shall not hold up the rest.
 //
-// What a queue's thread owns needs no lock: penstockd's store and job table belong to the queue
+// What a queue's one thread owns needs no lock: penstockd's store and job table belong to the queue
 // "control". Time is steady_clock, so a jump of the wall clock moves no task.
 #pragma once
 
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 
@@ -21,8 +23,8 @@ class TaskQueue {
  public:
   using Task = absl::AnyInvocable<void()>;
 
-  // `name` is the thread's, at most 15 characters.
-  explicit TaskQueue(const std::string& name);
+  // `name` is the threads', at most 15 characters.
+  explicit TaskQueue(const std::string& name, int threads = 1);
   // Stop().
   ~TaskQueue();
 
@@ -31,11 +33,9 @@ class TaskQueue {
   void Post(Task task);
   void PostAfter(std::chrono::milliseconds delay, Task task);
 
-  // Runs what was posted without delay, drops what waits for a time, joins the thread.
-  // Not to be called from the queue's own thread.
+  // Runs what was posted without delay, drops what waits for a time, joins the threads.
+  // Not to be called from one of them.
   void Stop();
-
-  bool IsCurrentThread() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -48,7 +48,7 @@ class TaskQueue {
   std::multimap<Clock::time_point, Task> delayed_;
   bool stopping_ = false;
 
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace penstock::server

@@ -29,7 +29,7 @@ namespace penstock::server {
 
 struct ServiceContext {
   TaskQueue& control;     // manager, checkpoints and reports belong to it
-  TaskQueue& validation;  // slow checks, deleting files
+  TaskQueue& validation;  // slow checks, deleting files; several threads
   TaskQueue& streams;     // reading metric and log files
   TaskQueue& inspection;  // reading the data of a spec
   TaskQueue& transfers;   // files that clients send and fetch: upload_files belongs to it

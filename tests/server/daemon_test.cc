@@ -264,6 +264,34 @@ TEST_F(DaemonTest, APlanIsNoJobAndIsHeldToTheDaemonsLimitOnlyHere) {
   EXPECT_EQ(list.jobs_size(), 0);
 }
 
+TEST_F(DaemonTest, APlanThatTakesLongHoldsUpNobodyElsesSubmit) {
+  std::promise<void> begun, release;
+  options_.planner = [&, plan = options_.planner](const v1::PlanJobRequest& request) {
+    if (request.spec().labels().contains("slow")) {
+      begun.set_value();
+      release.get_future().wait();
+    }
+    return plan(request);
+  };
+  Start();
+  auto slow = std::async(std::launch::async, [&] {
+    grpc::ClientContext context;
+    v1::PlanJobRequest request;
+    *request.mutable_spec() = MakeRequest({{"slow", ""}}).spec();
+    v1::PlanJobResponse response;
+    return client_->jobs->PlanJob(&context, request, &response);
+  });
+  begun.get_future().wait();
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+  v1::CreateJobResponse created;
+  const grpc::Status status = client_->jobs->CreateJob(&context, MakeRequest({}), &created);
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(slow.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  release.set_value();
+  EXPECT_TRUE(slow.get().ok());
+}
+
 TEST_F(DaemonTest, ADeviceIsMeasuredAloneAndItsProfileHoldsForThisMachineOnly) {
   Start();
   v1::CalibrateDeviceResponse response;

@@ -274,6 +274,22 @@ TEST(SearchTest, ManyLayersAndManyMicroBatchesTakeBoundedWork) {
   }
 }
 
+// Where all fits, most candidates lose against what saves everything, and all of an order are
+// compared with the same: 64 layers once took 2,317 programs of 2.5 million ops.
+TEST(SearchTest, WhatCandidatesHaveInCommonIsBuiltOnce) {
+  const Case job{.spec = SevenB(64), .micro_batches = 8, .device_bytes = 1000 * kGib};
+  const auto found = ChoosePolicy(job.Input());
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_LE(found->programs, 1000);
+  EXPECT_LE(found->ops, 1'000'000);
+  SearchEffort effort{.most_ops = found->ops};
+  SearchInput input = job.Input();
+  input.effort = &effort;
+  ASSERT_TRUE(ChoosePolicy(input).ok());
+  EXPECT_EQ(effort.ops, found->ops);
+  EXPECT_TRUE(effort.Spent());
+}
+
 TEST(SearchTest, WhatFitsNowhereIsRefusedWithTheLeastThatWould) {
   Case job{.micro_batches = 8, .device_bytes = 4 * kGib};
   const absl::Status status = ChoosePolicy(job.Input()).status();

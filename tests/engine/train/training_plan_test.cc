@@ -322,6 +322,27 @@ TEST(TrainingPlanTest, ChoosesTheMicroBatchWhereTheJobHasNone) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("no micro-batch fits"));
 }
 
+// Then it is the plan of the first micro-batch, and says nothing of larger steps.
+TEST(TrainingPlanTest, TriesNoMoreOnceItHasTriedSoMuch) {
+  TempDir dir;
+  WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
+  TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
+  config.batch.micro_batch_tokens = 0;
+  const auto all = PlanTraining(config);
+  const auto first = PlanTraining(config, {.most_tried_ops = 1});
+  ASSERT_TRUE(all.ok() && first.ok()) << all.status() << first.status();
+  EXPECT_EQ(first->micro_batch_tokens, 4096) << "the largest is the first";
+  EXPECT_LE(all->prediction.step_seconds, first->prediction.step_seconds);
+  EXPECT_FALSE(all->prediction.settings.empty());
+  EXPECT_TRUE(first->prediction.settings.empty());
+  // The same job with that micro-batch gets that plan, as the worker that runs it will.
+  config.batch.micro_batch_tokens = first->micro_batch_tokens;
+  const auto again = PlanTraining(config);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->policy, first->policy);
+  EXPECT_EQ(again->device_bytes, first->device_bytes);
+}
+
 TEST(TrainingPlanTest, PlansSmallerMomentsAndMomentsOnStorage) {
   TempDir dir;
   WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
