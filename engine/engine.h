@@ -251,6 +251,8 @@ inline constexpr int64_t kMostTriedOps = 16'000'000;
 struct PlanOptions {
   bool program = false;  // ToText() of a full step's program
   bool trace = false;    // its simulated timeline, for trace viewers
+  // What larger steps would gain. Takes several times as long as the plan itself.
+  bool larger_steps = false;
   int64_t most_tried_ops = kMostTriedOps;
 };
 

@@ -65,7 +65,7 @@ absl::Status UseMeasuredProfile(const DeviceRegistry& devices, const ProfileStor
 }
 
 // Defaults and ranges, then files and memory.
-absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request,
+absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request, PlanUse use,
                                             const std::vector<std::string>& allowed_roots,
                                             const DeviceRegistry& devices,
                                             const ProfileStore& profiles) {
@@ -81,9 +81,11 @@ absl::StatusOr<v1::PlanJobResponse> PlanJob(const v1::PlanJobRequest& request,
     resolved.config.device.profile = std::move(profile);
   }
   resolved.config.moments_on_storage = request.moments_on_storage();
-  PENSTOCK_ASSIGN_OR_RETURN(MemoryPlanSummary plan,
-                            PlanTraining(resolved.config, {.program = request.with_program(),
-                                                           .trace = request.with_trace()}));
+  PENSTOCK_ASSIGN_OR_RETURN(
+      MemoryPlanSummary plan,
+      PlanTraining(resolved.config, {.program = request.with_program(),
+                                     .trace = request.with_trace(),
+                                     .larger_steps = use == PlanUse::kAdvise}));
   v1::PlanJobResponse response;
   *response.mutable_spec() = std::move(resolved.spec);
   response.mutable_spec()->mutable_batch()->set_micro_batch_tokens(plan.micro_batch_tokens);
@@ -140,8 +142,8 @@ EngineHooks Hooks() {
   hooks.make_planner = [](const std::vector<std::string>& roots,
                           std::shared_ptr<const DeviceRegistry> devices,
                           std::shared_ptr<const ProfileStore> profiles) -> SpecPlanner {
-    return [roots, devices, profiles](const v1::PlanJobRequest& request) {
-      return PlanJob(request, roots, *devices, *profiles);
+    return [roots, devices, profiles](const v1::PlanJobRequest& request, PlanUse use) {
+      return PlanJob(request, use, roots, *devices, *profiles);
     };
   };
   hooks.make_inspector = [](const std::vector<std::string>& roots,

@@ -166,8 +166,10 @@ absl::StatusOr<MemoryPlanSummary> PlanTraining(const TrainConfig& given,
   PENSTOCK_ASSIGN_OR_RETURN(const SimulatedStep step, SimulateStep(config, model, plan));
   StepPrediction& prediction = plan.memory.prediction;
   PENSTOCK_RETURN_IF_ERROR(Show(step, options, prediction.machine, plan.memory));
-  prediction.settings =
-      LargerSteps(config, model, data_bytes, usable, prediction.tokens_per_second, effort);
+  if (options.larger_steps) {
+    prediction.settings =
+        LargerSteps(config, model, data_bytes, usable, prediction.tokens_per_second, effort);
+  }
   plan.memory.estimate = EstimateJob(config, plan, data_bytes, step.simulation);
   return std::move(plan.memory);
 }

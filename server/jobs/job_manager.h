@@ -27,10 +27,12 @@
 
 namespace penstock::server {
 
+// A plan to run, or one for people who think about it, with other settings that would be faster.
+enum class PlanUse : uint8_t { kRun, kAdvise };
 // Makes a spec that can run, defaults filled in, memory laid out. Refuses what could not run.
 // Called on threads of its own, by several at once.
-using SpecPlanner =
-    std::function<absl::StatusOr<v1::PlanJobResponse>(const v1::PlanJobRequest& request)>;
+using SpecPlanner = std::function<absl::StatusOr<v1::PlanJobResponse>(
+    const v1::PlanJobRequest& request, PlanUse use)>;
 // Reads and tokenizes the data of a spec into `token_cache_directory`. Tells `go_on` now and then
 // which part of the work is done, and ends early once that is false: nobody waits any more. Called
 // on a thread of its own, one call at a time.

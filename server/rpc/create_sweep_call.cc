@@ -55,7 +55,7 @@ class CreateSweepCall : public std::enable_shared_from_this<CreateSweepCall> {
     SweepJobSpec& job = jobs_[planned_.size()];
     v1::PlanJobRequest question;
     *question.mutable_spec() = std::move(job.spec);
-    absl::StatusOr<v1::PlanJobResponse> planned = services_.planner(question);
+    absl::StatusOr<v1::PlanJobResponse> planned = services_.planner(question, PlanUse::kRun);
     if (!planned.ok()) {
       return call_.Finish(Annotate(planned.status(), absl::StrCat("job ", job.point.number(), " (",
                                                                   PointText(job.point), ")")));

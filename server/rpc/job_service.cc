@@ -94,7 +94,7 @@ class CreateCall {
       if (self.call_.FinishedIfAbandoned()) return;
       v1::PlanJobRequest question;
       *question.mutable_spec() = self.request_->spec();
-      absl::StatusOr<v1::PlanJobResponse> planned = self.services_.planner(question);
+      absl::StatusOr<v1::PlanJobResponse> planned = self.services_.planner(question, PlanUse::kRun);
       if (planned.ok()) {
         self.Create(*std::move(planned));
       } else {
@@ -136,7 +136,7 @@ grpc::ServerUnaryReactor* JobServiceImpl::PlanJob(grpc::CallbackServerContext* c
   const UnaryCall<v1::PlanJobResponse> call(context, response);
   services_.validation.Post([this, call, request] {
     if (call.FinishedIfAbandoned()) return;
-    absl::StatusOr<v1::PlanJobResponse> planned = services_.planner(*request);
+    absl::StatusOr<v1::PlanJobResponse> planned = services_.planner(*request, PlanUse::kAdvise);
     if (!planned.ok()) return call.Finish(planned.status());
     services_.control.Post([this, call, request, planned = *std::move(planned)]() mutable {
       if (call.FinishedIfAbandoned()) return;

@@ -266,12 +266,14 @@ TEST_F(DaemonTest, APlanIsNoJobAndIsHeldToTheDaemonsLimitOnlyHere) {
 
 TEST_F(DaemonTest, APlanThatTakesLongHoldsUpNobodyElsesSubmit) {
   std::promise<void> begun, release;
-  options_.planner = [&, plan = options_.planner](const v1::PlanJobRequest& request) {
+  options_.planner = [&, plan = options_.planner](const v1::PlanJobRequest& request, PlanUse use) {
+    // Advice takes longer than the plan, and nobody asks for it who submits.
+    EXPECT_EQ(use == PlanUse::kAdvise, request.spec().labels().contains("slow"));
     if (request.spec().labels().contains("slow")) {
       begun.set_value();
       release.get_future().wait();
     }
-    return plan(request);
+    return plan(request, use);
   };
   Start();
   auto slow = std::async(std::launch::async, [&] {

@@ -84,7 +84,9 @@ EngineHooks FakeHooks() {
         FakeRegistryOptions(std::make_shared<FakeGpus>(GpuInventory{.cuda_version = 13000})));
   };
   hooks.make_planner = [](const std::vector<std::string>&, std::shared_ptr<const DeviceRegistry>,
-                          std::shared_ptr<const ProfileStore>) -> SpecPlanner { return FakePlan; };
+                          std::shared_ptr<const ProfileStore>) -> SpecPlanner {
+    return [](const v1::PlanJobRequest& request, PlanUse) { return FakePlan(request); };
+  };
   hooks.make_inspector = [](const std::vector<std::string>&, std::shared_ptr<const DeviceRegistry>,
                             int64_t) -> DataInspector { return FakeInspect; };
   hooks.make_output_checker = [](const std::vector<std::string>&) -> OutputChecker {

@@ -236,11 +236,12 @@ TEST(TrainingPlanTest, PredictsAStepAndSaysWhatElseThereWas) {
   EXPECT_EQ(prediction.machine, "h100-80gb-pcie5 (measured)");
   EXPECT_FALSE(prediction.bottleneck.empty());
   EXPECT_FALSE(prediction.runners_up.empty());
+  EXPECT_TRUE(prediction.settings.empty()) << "not asked for";
   EXPECT_THAT(plan->rounding, AllOf(HasSubstr("micro-batches of 1024 tokens"),
                                     HasSubstr("gradients bfloat16"), HasSubstr("tied head")));
   // A GPU that is short of memory updates on the host, once a step: larger steps pay.
   config.device.memory_bytes = plan->device_bytes / 4;
-  const auto tight = PlanTraining(config);
+  const auto tight = PlanTraining(config, {.larger_steps = true});
   ASSERT_TRUE(tight.ok()) << tight.status();
   ASSERT_FALSE(tight->prediction.settings.empty());
   EXPECT_EQ(tight->prediction.settings.front().words, "batch.tokens_per_step: 8192");
@@ -328,8 +329,8 @@ TEST(TrainingPlanTest, TriesNoMoreOnceItHasTriedSoMuch) {
   WriteFileOrDie(dir.Path("data.txt"), SomeText(1000));
   TrainConfig config = GpuConfig(dir, int64_t{64} << 30);
   config.batch.micro_batch_tokens = 0;
-  const auto all = PlanTraining(config);
-  const auto first = PlanTraining(config, {.most_tried_ops = 1});
+  const auto all = PlanTraining(config, {.larger_steps = true});
+  const auto first = PlanTraining(config, {.larger_steps = true, .most_tried_ops = 1});
   ASSERT_TRUE(all.ok() && first.ok()) << all.status() << first.status();
   EXPECT_EQ(first->micro_batch_tokens, 4096) << "the largest is the first";
   EXPECT_LE(all->prediction.step_seconds, first->prediction.step_seconds);

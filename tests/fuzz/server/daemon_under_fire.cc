@@ -98,7 +98,8 @@ DaemonUnderFire::DaemonUnderFire(const std::string& testdata) {
   options.profiles = std::make_shared<const server::ProfileStore>(directory_.state() + "/profiles",
                                                                   hooks.profiles);
   const std::vector<std::string> roots = {root_, directory_.state() + "/uploads"};
-  options.planner = [roots, devices = options.devices](const v1::PlanJobRequest& request) {
+  options.planner = [roots, devices = options.devices](const v1::PlanJobRequest& request,
+                                                       server::PlanUse) {
     return Plan(request, roots, *devices);
   };
   options.inspector = [roots](const v1::InspectDataRequest& request, const std::string&,

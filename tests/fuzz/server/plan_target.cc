@@ -76,7 +76,7 @@ class PlanTarget final : public Target {
     absl::StatusOr<server::ResolvedSpec> resolved = server::ResolveJobSpec(spec, {root_}, offer);
     if (!resolved.ok()) return resolved.status();
     resolved->config.device.planned_machine = machine;
-    return PlanTraining(resolved->config, {});
+    return PlanTraining(resolved->config, {.larger_steps = true});
   }
 
   // Sizes that models have, or that none has.
