@@ -14,7 +14,8 @@ NODE = "penstock-node"
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "scontrol", "scancel", "munged")
 # Everything that the daemons write.
 COVERED = ("/run", "/etc/slurm", "/var/spool", "/var/log", "/var/lib/munge")
-DEADLINE = 300  # seconds; only a hang reaches it
+DEADLINE = 180  # seconds; only a hang reaches it
+JOBS = pathlib.Path("/var/spool/slurmctld/job_state")  # what slurmctld has saved, when it liked to
 
 # Fake GPUs are what jobs compete for. cred_expire is what a requeued job waits for at least;
 # Slurm's default of two minutes would make up most of the test.
@@ -129,6 +130,14 @@ class Cluster:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)  # Daemons are children of a namespace's first process, which we are.
 
+    def undo_refused_launch(self, job):
+        """As an administrator has to: where slurmd refuses to launch what it runs already, Slurm drains
+        the node and holds the job."""
+        if run("sinfo", "-h", "-o", "%T").stdout.startswith("drain"):
+            run("scontrol", "update", f"nodename={NODE}", "state=resume")
+        if self.show(job)["Reason"] == "launch_failed_requeued_held":
+            run("scontrol", "release", job)
+
     def stop(self):
         """Ends all that ran under it: this process is the first of its namespace."""
         os.kill(-1, signal.SIGKILL)
@@ -143,8 +152,7 @@ class Cluster:
 
     def saved_jobs(self):
         """What a controller that is started now would find: its own binary file, names in plain text."""
-        path = pathlib.Path("/var/spool/slurmctld/job_state")
-        return path.read_text(errors="replace") if path.exists() else ""
+        return JOBS.read_bytes() if JOBS.exists() else b""
 
     def wait_for_state(self, job, *states):
         self._wait_for(lambda: self.show(job)["JobState"] in states,
@@ -152,8 +160,11 @@ class Cluster:
         return self.show(job)
 
     def log_text(self):
-        return "\n".join(pathlib.Path(f"/var/log/{name}.log").read_text(errors="replace")[-6000:]
-                         for name in ("slurmctld", "slurmd"))
+        """Jobs, nodes, and the ends of the daemons' logs: for the message of what hangs."""
+        return "\n".join(
+            [run("squeue", check=False).stdout, run("sinfo", "-N", "-l", check=False).stdout] +
+            [pathlib.Path(f"/var/log/{name}.log").read_text(errors="replace")[-6000:]
+             for name in ("slurmctld", "slurmd")])
 
     def _wait_for(self, condition, message):
         deadline = time.monotonic() + DEADLINE

@@ -54,7 +54,7 @@ class Watch(threading.Thread):
 
     def __exit__(self, *_):
         self.ended.set()
-        self.join()
+        self.join(DEADLINE)
 
 
 class SlurmTest(unittest.TestCase):
@@ -87,7 +87,8 @@ class SlurmTest(unittest.TestCase):
     def tearDown(self):
         slurm_cluster.run("scancel", "--user=root")
         self.wait_for(lambda: slurm_cluster.run("squeue", "-h").stdout == "" and
-                      not processes_of(self.path), lambda: slurm_cluster.run("squeue").stdout)
+                      not processes_of(self.path),
+                      lambda: f"cancelled jobs have not ended; processes {processes_of(self.path)}")
 
     def submit(self, name, script, *arguments, options=(), gpus=1):
         """The job's id. It writes to `name`.out, and has its state in the directory `name`."""
@@ -109,17 +110,21 @@ class SlurmTest(unittest.TestCase):
         deadline = time.monotonic() + DEADLINE
         while not condition():
             if time.monotonic() >= deadline:
-                self.fail(message())
+                self.fail(f"{message()}\n{self.cluster.log_text()}")
             time.sleep(0.05)
 
     def wait_for_steps(self, state):
         self.wait_for(lambda: sum(p.stat().st_size for p in state.glob("jobs/*/metrics.seg")) > 2000,
-                      lambda: f"no steps in {state}\n{self.cluster.log_text()}")
+                      lambda: f"no steps in {state}")
 
     def newest(self, state):
         [checkpoints] = state.glob("jobs/*/checkpoints")
         newest = max(checkpoints.glob("[0-9]*"), key=lambda p: int(p.name))
         return newest.name, {p.name: p.read_bytes() for p in newest.glob("*.safetensors")}
+
+    def completed(self, job):
+        self.cluster.undo_refused_launch(job)
+        return self.cluster.show(job)["JobState"] == "COMPLETED"
 
     def assert_done(self, job, state, restarts):
         shown = self.cluster.wait_for_state(job, "COMPLETED")
@@ -174,11 +179,11 @@ class SlurmTest(unittest.TestCase):
         job = self.submit("by-hand", SCRIPTS / "train.sbatch", self.write_job("by-hand", steps=100_000))
         self.wait_for_steps(state)
         slurm_cluster.run("scontrol", "requeue", job)
-        self.wait_for(lambda: not processes_of(state), lambda: self.output("by-hand"))
+        self.wait_for(lambda: not processes_of(state), lambda: f"it runs on: {self.output('by-hand')}")
         saved = int(self.newest(state)[0])
         self.assertGreater(saved, 0)
         self.wait_for(lambda: "taking up jobs/run-" in self.output("by-hand"),
-                      lambda: self.output("by-hand"))
+                      lambda: f"it does not go on: {self.output('by-hand')}")
         self.assertEqual(self.cluster.show(job)["Restarts"], "1", "once, not by Slurm and by us")
 
     def test_scancel_saves_and_is_the_end(self):
@@ -187,7 +192,7 @@ class SlurmTest(unittest.TestCase):
                           self.write_job("cancelled", steps=100_000))
         self.wait_for_steps(state)
         slurm_cluster.run("scancel", job)
-        self.wait_for(lambda: not processes_of(state), lambda: self.output("cancelled"))
+        self.wait_for(lambda: not processes_of(state), lambda: f"it runs on: {self.output('cancelled')}")
         self.assertIn("saves a checkpoint first", self.output("cancelled"))
         self.assertNotIn("queued again", self.output("cancelled"))
         self.assertGreater(int(self.newest(state)[0]), 0)
@@ -199,17 +204,22 @@ class SlurmTest(unittest.TestCase):
 
     def test_a_controller_killed_after_the_launch_never_gives_two_writers(self):
         """It has forgotten the launch, and launches again. The job itself it has saved: it would have
-        forgotten that, too, if it were killed within the seconds for which it puts saving off."""
+        forgotten that, too, if it were killed within the seconds for which it puts saving off. Whether it
+        has saved the launch by then is chance, so what it finds is what it had saved before.
+
+        If slurmd tells it in time what runs, Slurm kills that first; if not, slurmd refuses the launch."""
         state = self.path / "twice"
         with Watch(state) as watch:
             job = self.submit("twice", SCRIPTS / "train.sbatch", self.job, options=("--begin=now+15",))
-            self.wait_for(lambda: f"{state}.out" in self.cluster.saved_jobs(),
-                          lambda: self.cluster.log_text())
+            self.wait_for(lambda: bytes(state) + b".out" in self.cluster.saved_jobs(),
+                          lambda: "slurmctld does not save the job")
+            before = self.cluster.saved_jobs()
             self.wait_for(lambda: processes_of(state, b"penstock-worker"),
-                          lambda: self.cluster.log_text())
+                          lambda: f"the job does not begin: {self.cluster.show(job)}")
             self.cluster.kill_slurmctld()
+            slurm_cluster.JOBS.write_bytes(before)
             self.cluster.start_slurmctld()
-            self.cluster.wait_for_state(job, "COMPLETED")
+            self.wait_for(lambda: self.completed(job), lambda: f"{job}: {self.cluster.show(job)}")
         self.assertEqual(watch.most, 1, "one worker at a time")
         self.assertEqual(self.newest(state), self.newest(self.whole))
 
@@ -225,7 +235,7 @@ class SlurmTest(unittest.TestCase):
         with Watch(state) as watch:
             second = self.submit("second", self.script("second", command))
             self.wait_for(lambda: self.cluster.show(second)["Restarts"] == "1",
-                          lambda: self.output("second"))
+                          lambda: f"it does not give way: {self.output('second')}")
             self.assertEqual(self.cluster.show(first)["JobState"], "RUNNING")
         self.assertEqual(watch.most, 1)
         self.assertIn("another `penstock run` is at work there", self.output("second"))
@@ -245,4 +255,4 @@ if __name__ == "__main__":
     if why := slurm_cluster.missing():
         print(f"NOT RUN: the tests under a real Slurm: {why}")
         sys.exit(77)
-    unittest.main(verbosity=2)
+    unittest.main(verbosity=2, failfast=True)  # what hung is told at once
