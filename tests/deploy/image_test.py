@@ -17,8 +17,6 @@ IMAGE = os.environ["PENSTOCK_IMAGE"]
 SOURCE = pathlib.Path(os.environ["PENSTOCK_SOURCE"])
 DEADLINE = 120  # seconds; only a hang reaches it
 MEMORY = 2 << 30
-# Without a network; and health is asked for by the tests, not by a timer, for which podman needs systemd.
-ALONE = ["--network", "none", "--health-interval", "disable"]
 # Without end, and with checkpoints at its stops only.
 ENDLESS = ["--set", "schedule.max_steps=10000000", "--set", "checkpoints.every_steps=0",
            "--set", "evaluation.every_steps=0"]
@@ -47,7 +45,7 @@ class Container:
     """One that runs until it is stopped, without a network and with the memory of MEMORY."""
 
     def __init__(self, case, *options, command=()):
-        self.id = podman("run", "--detach", *ALONE, "--memory", MEMORY, *options, IMAGE,
+        self.id = podman("run", "--detach", "--network", "none", "--memory", MEMORY, *options, IMAGE,
                          *command).strip()
         case.addCleanup(podman, "rm", "--force", "--ignore", self.id)
 
@@ -121,7 +119,7 @@ class ImageTest(ContainerTest):
 
     def test_it_holds_what_it_needs_and_runs_as_an_ordinary_user(self):
         def run(*words):
-            return podman("run", "--rm", *ALONE, "--entrypoint", words[0], IMAGE, *words[1:])
+            return podman("run", "--rm", "--network", "none", "--entrypoint", words[0], IMAGE, *words[1:])
         self.assertRegex(run("id"), r"uid=[1-9]\d*\(penstock\) gid=[1-9]\d*\(penstock\)")
         self.assertEqual(run("stat", "-c", "%U %a", "/var/lib/penstock"), "penstock 700\n")
         for program in ("penstockd", "penstock"):
