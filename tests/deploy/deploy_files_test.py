@@ -1,7 +1,9 @@
 """Checks of the files in deploy/ that need none of the programs that read them: no Docker registry and no
-Kubernetes. That what they name exists, that the daemon takes their configs, that periods fit together,
-and the rules of Kubernetes' API that such files break most easily."""
+Kubernetes. That what they name exists, that the daemon takes their configs, that periods and paths fit
+together, and the rules of Kubernetes' API that such files break most easily. tools/test_image has the
+schemas of that API, builds the image and runs it."""
 
+import json
 import os
 import pathlib
 import re
@@ -17,6 +19,7 @@ DEPLOY = ROOT / "deploy"
 BIN = pathlib.Path(os.environ["PENSTOCK_BIN"])
 # docs/cli.md; 0, 75 and what no rule may catch are left out of those that end a job for good.
 FATAL = [1, 2, 4, 5, 6, 10, 78]
+UNREACHABLE = 3
 
 
 def documents(name):
@@ -26,6 +29,17 @@ def documents(name):
 def find(name, kind):
     [found] = [d for d in documents(name) if d["kind"] == kind]
     return found
+
+
+def beneath(path, folders):
+    return any(pathlib.PurePath(path).is_relative_to(folder) for folder in folders)
+
+
+def without_a_daemon(command):
+    """The exit code of a command of `penstock` where no daemon is."""
+    with tempfile.TemporaryDirectory() as directory:
+        return subprocess.run([BIN / command[0], *command[1:]], capture_output=True, timeout=60,
+                              env={**os.environ, "PENSTOCK_ENDPOINT": f"unix:{directory}/none"}).returncode
 
 
 def configs():
@@ -115,9 +129,24 @@ class DockerTest(unittest.TestCase):
 
     def test_it_runs_as_an_ordinary_user_with_a_health_check(self):
         self.assertEqual(self.of("USER"), ["penstock"])
-        self.assertIn("info", self.of("HEALTHCHECK")[0])
         self.assertLess(self.lines.index("USER penstock"),
                         next(i for i, l in enumerate(self.lines) if l.startswith("ENTRYPOINT")))
+        options, command = re.fullmatch(r"(.*) CMD (\[.*\])", self.of("HEALTHCHECK")[0]).groups()
+        command = json.loads(command)
+        self.assertEqual(command[0::3], ["penstock", "info"])
+        self.assertGreater(int(re.search(r"--timeout=(\d+)s", options)[1]), int(command[2]))
+        self.assertEqual(without_a_daemon(command), UNREACHABLE)
+
+    def test_paths_are_those_of_its_config_and_a_stop_has_time(self):
+        config = yaml.safe_load((DEPLOY / "docker" / "penstockd.yaml").read_text())
+        [entrypoint] = map(json.loads, self.of("ENTRYPOINT"))
+        self.assertEqual(entrypoint[:2], ["penstockd", "--config"])
+        self.assertIn(f"deploy/docker/penstockd.yaml {entrypoint[2]}", self.of("COPY"))
+        self.assertEqual(self.of("ENV"), [f"PENSTOCK_ENDPOINT=unix:{config['state_directory']}/penstock.sock"])
+        self.assertEqual(json.loads(self.of("VOLUME")[0]), [config["state_directory"], *config["allowed_roots"]])
+        for path in (DEPLOY / "docker" / "Dockerfile", ROOT / "docs" / "kubernetes.md"):
+            seconds = re.search(r"--stop-timeout (\d+)", path.read_text())[1]
+            self.assertGreaterEqual(int(seconds), config["drain_seconds"] + 60, path)
 
 
 class KubernetesTest(unittest.TestCase):
@@ -154,6 +183,40 @@ class KubernetesTest(unittest.TestCase):
             mounted = {m["name"] for c in pod["containers"] for m in c["volumeMounts"]}
             self.assertEqual(declared, mounted, name)
 
+    def test_what_volumes_are_made_of_exists(self):
+        for name, pod in self.pods():
+            made = {(d["kind"], d["metadata"]["name"]) for d in documents(name)}
+            for volume in pod["volumes"]:
+                if "configMap" in volume:
+                    self.assertIn(("ConfigMap", volume["configMap"]["name"]), made, name)
+                # The one that the site makes.
+                elif volume.get("persistentVolumeClaim", {}).get("claimName") not in (None, "penstock-data"):
+                    claim = volume["persistentVolumeClaim"]["claimName"]
+                    self.assertIn(("PersistentVolumeClaim", claim), made, name)
+
+    def test_paths_lie_in_what_is_mounted(self):
+        for name, pod in self.pods():
+            [container] = pod["containers"]
+            mounts = {m["name"]: m["mountPath"] for m in container["volumeMounts"]}
+            words = " ".join(container.get("command", []))
+            if "penstock run" in words:
+                self.assertTrue(beneath(re.search(r"--state-dir (\S+)", words)[1], [mounts["state"]]), name)
+                self.assertTrue(beneath(re.search(r"penstock run (\S+)", words)[1], [mounts["data"]]), name)
+                continue
+            # The image's own entry point, with another config in its place.
+            [config_map] = find(name, "ConfigMap")["data"].items()
+            dockerfile = (DEPLOY / "docker" / "Dockerfile").read_text()
+            self.assertIn(f'"--config", "{mounts["config"]}/{config_map[0]}"', dockerfile)
+            config = yaml.safe_load(config_map[1])
+            state = config["state_directory"]
+            self.assertTrue(beneath(state, [mounts["state"]]))
+            self.assertNotEqual(state, mounts["state"], "fsGroup lets the group write there")
+            self.assertTrue(all(beneath(root, [mounts["data"]]) for root in config["allowed_roots"]))
+            self.assertEqual(container["env"], [{"name": "PENSTOCK_ENDPOINT",
+                                                 "value": f"unix:{state}/penstock.sock"}])
+            self.assertTrue(container["securityContext"]["readOnlyRootFilesystem"])
+            self.assertEqual(mounts["tmp"], "/tmp")
+
     def test_one_pod_has_the_state_and_its_volume_is_of_one_node(self):
         daemon = find("penstockd.yaml", "StatefulSet")["spec"]
         self.assertEqual(daemon["replicas"], 1)
@@ -175,6 +238,7 @@ class KubernetesTest(unittest.TestCase):
             command = container[probe]["exec"]["command"]
             self.assertEqual(command[:2] + command[3:4], ["penstock", "--timeout", "info"])
             self.assertGreater(container[probe]["timeoutSeconds"], int(command[2]), probe)
+            self.assertEqual(without_a_daemon(command), UNREACHABLE, probe)
         self.assertIn("--ready", container["readinessProbe"]["exec"]["command"])
         self.assertNotIn("--ready", container["livenessProbe"]["exec"]["command"],
                          "a daemon that drains is alive")

@@ -1,0 +1,229 @@
+// Which checkpoints a run makes and keeps, and what becomes of it when one cannot be made.
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "engine/base/status.h"
+#include "engine/engine.h"
+#include "engine/exec/executor.h"
+#include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_directory.h"
+#include "engine/train/train_with_plan.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/engine/train/resume_fixture.h"
+#include "tests/engine/train/train_testing.h"
+
+namespace penstock {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::Contains;
+using testing::DeferringAndPlacing;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::ReadState;
+using testing::ReadTree;
+using testing::RecordingObserver;
+using testing::UntiedModel;
+using testing::UsePolicy;
+using testing::WriteFileOrDie;
+
+std::set<int64_t> StepsOf(const TrainConfig& config) {
+  return *ListCheckpointSteps(config.checkpoint_directory);
+}
+
+TEST_F(ResumeTest, BestEveryNthAndHeldCheckpointsStay) {
+  TrainConfig config = Config("run");
+  config.schedule = {.max_steps = 12};
+  config.optimizer.learning_rate = 0;  // all evaluations give the same: the first is the best
+  config.evaluation.every_steps = 1;
+  config.checkpoints = {.every_steps = 1, .keep_last = 2, .keep_every_steps = 5};
+  const RecordingObserver plain = MustTrain(config);
+  EXPECT_THAT(StepsOf(config), ElementsAre(5, 10, 11, 12));
+  TrainConfig keeping = config;
+  keeping.checkpoint_directory = dir_.Path("keeping/checkpoints");
+  keeping.checkpoints.keep_best = true;
+  MustTrain(keeping, 3);
+  ASSERT_TRUE(HoldCheckpoint(keeping.checkpoint_directory, 3, kPinHolder).ok());
+  MustTrain(keeping, 3);  // what is best, and what is held, is known to later attempts
+  MustTrain(keeping);
+  EXPECT_THAT(StepsOf(keeping), ElementsAre(1, 3, 5, 10, 11, 12));
+  const auto opened = OpenCheckpoint(Checkpoint(keeping, 12), Verification::kSizes);
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->info().best->step, 1);
+  EXPECT_EQ((*opened)->info().best->loss, plain.evaluations.front().loss);
+  EXPECT_EQ((*opened)->info().evaluation_loss, plain.evaluations.back().loss);
+}
+
+TEST_F(ResumeTest, ABetterEvaluationIsSavedThoughNoneIsDue) {
+  TrainConfig config = Config("run");
+  config.checkpoints.keep_best = true;
+  const RecordingObserver run = MustTrain(config);
+  double lowest = std::numeric_limits<double>::infinity();
+  std::set<int64_t> wanted = {run.total_steps};
+  for (const EvaluationRecord& record : run.evaluations) {
+    if (record.loss < lowest) wanted.insert(record.step);
+    lowest = std::min(lowest, record.loss);
+  }
+  EXPECT_GE(wanted.size(), 3u);
+  EXPECT_EQ(std::set<int64_t>(run.saved.begin(), run.saved.end()), wanted);
+}
+
+TEST_F(ResumeTest, ARequestIsSavedAfterTheStepAndTrainingGoesOn) {
+  const TrainConfig config = Config("run");
+  RecordingObserver observer;
+  observer.save_requested_at = 3;
+  ASSERT_TRUE(Train(config, observer).ok());
+  EXPECT_THAT(observer.saved, ElementsAre(3, observer.total_steps));
+}
+
+TEST_F(ResumeTest, ACheckpointThatSomebodyDeletesIsNoObstacle) {
+  TrainConfig config = Config("run");
+  config.checkpoints = {.every_steps = 1, .keep_last = 3};
+  MustTrain(config, 3);
+  fs::remove_all(Checkpoint(config, 3));
+  EXPECT_EQ(MustTrain(config, 1).resumed.at(0).step, 2);
+}
+
+// An executor whose device is lost when it is to begin the step that is numbered so, from 1.
+class LosingExecutor : public Executor {
+ public:
+  LosingExecutor(std::unique_ptr<Executor> inner, int64_t at) : inner_(std::move(inner)), at_(at) {}
+
+  absl::Status Prepare(const StepProgram& program) override { return inner_->Prepare(program); }
+  absl::Status Run(const StepProgram& program, const StepInput& input,
+                   StepResult& result) override {
+    steps_ += program.updates != Updates::kNone && !input.micro_batches.empty();
+    if (steps_ < at_) return inner_->Run(program, input, result);
+    return Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed, "off the bus");
+  }
+  std::span<const OpTime> timeline() const override { return inner_->timeline(); }
+
+ private:
+  const std::unique_ptr<Executor> inner_;
+  const int64_t at_;
+  int64_t steps_ = 0;
+};
+
+TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
+  const auto config_of = [&](const std::string& run) {
+    TrainConfig config = Config(run);
+    config.model = ModelFromConfig{UntiedModel().dump()};
+    config.evaluation.every_steps = 4;
+    return config;
+  };
+  const TrainConfig whole = config_of("whole");
+  const int64_t total = MustTrain(whole).total_steps;
+  std::vector<Policy> policies = DeferringAndPlacing();
+  policies.push_back({});
+  int64_t number = 0, saved = 0;
+  for (const Policy& policy : policies) {
+    const bool state_on_device =
+        std::any_of(policy.placements.begin(), policy.placements.end(),
+                    [](const BlockPlacement& placement) { return placement.state; });
+    const bool deferred = policy.update_time == UpdateTime::kNextStep;
+    for (int64_t at = 1; at <= total; ++at) {
+      SCOPED_TRACE(absl::StrCat("policy ", number, " lost in step ", at));
+      const TrainConfig config = config_of(absl::StrCat("run", number, "-", at));
+      const auto train = [&](int64_t lost_at, RecordingObserver& observer) {
+        return TrainWithPlan(
+                   config,
+                   [&](const ModelInput& model, TrainingPlan& plan) {
+                     UsePolicy(policy, model, plan);
+                     plan.wrap_executor = [=](std::unique_ptr<Executor> inner) {
+                       return std::make_unique<LosingExecutor>(std::move(inner), lost_at);
+                     };
+                   },
+                   observer)
+            .status();
+      };
+      RecordingObserver lost, rest;
+      EXPECT_EQ(ReasonOf(train(at, lost)), reason::kDeviceFailed);
+      // The update of the step before waits, unless an evaluation came after it.
+      const int64_t in_store = at - 1 - (deferred && (at - 1) % 4 != 0 ? 1 : 0);
+      if (state_on_device || in_store <= 0) {
+        EXPECT_THAT(lost.saved, IsEmpty());
+      } else {
+        EXPECT_THAT(lost.saved, ElementsAre(in_store));
+        ++saved;
+      }
+      EXPECT_TRUE(train(total + 1, rest).ok());
+      EXPECT_TRUE(ReadState(Checkpoint(config, total)) == ReadState(Checkpoint(whole, total)));
+    }
+    ++number;
+  }
+  EXPECT_GT(saved, total);
+}
+
+TEST_F(ResumeTest, CheckpointsThatCannotBeWrittenFailTheRunOnlyIfItsWorkWouldBeLost) {
+  // A file in place of the directory: no checkpoint can be written.
+  TrainConfig config = Config("run");
+  config.checkpoints.every_steps = 2;
+  fs::create_directories(fs::path(config.checkpoint_directory).parent_path());
+  WriteFileOrDie(config.checkpoint_directory, "in the way");
+  RecordingObserver lost;
+  const absl::Status status = Train(config, lost).status();
+  EXPECT_EQ(ReasonOf(status), reason::kIoError) << status;
+  EXPECT_EQ(static_cast<int64_t>(lost.steps.size()), lost.total_steps) << "it trained to its end";
+  EXPECT_GE(lost.failed.size(), 3u);
+  EXPECT_EQ(lost.failed[0].first, 2);
+
+  RecordingObserver stopped;
+  stopped.stop_after = 3;
+  EXPECT_EQ(ReasonOf(Train(config, stopped).status()), reason::kIoError);
+
+  config.output_directory = dir_.Path("out");
+  RecordingObserver exported;
+  const auto summary = Train(config, exported);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->output_directory, config.output_directory);
+  EXPECT_TRUE(fs::exists(dir_.Path("out/model.safetensors")));
+}
+
+TEST_F(ResumeTest, AnExportThatOutlivedItsAttemptIsTaken) {
+  TrainConfig config = Config("run");
+  config.output_directory = dir_.Path("out");
+  MustTrain(config);
+  const auto before = ReadTree(config.output_directory);
+  RecordingObserver again;
+  const auto summary = Train(config, again);
+  ASSERT_TRUE(summary.ok()) << summary.status();
+  EXPECT_EQ(summary->output_directory, config.output_directory);
+  EXPECT_TRUE(ReadTree(config.output_directory) == before);
+  // What somebody else put there is not taken for it.
+  TrainConfig other = Config("other");
+  other.output_directory = dir_.Path("theirs");
+  fs::create_directory(other.output_directory);
+  RecordingObserver refused;
+  EXPECT_EQ(ReasonOf(Train(other, refused).status()), reason::kOutputExists);
+  EXPECT_EQ(ReasonOf(Train(other, refused).status()), reason::kOutputExists);
+}
+
+// The second step takes longer than the time between checkpoints.
+class SlowSecondStep : public RecordingObserver {
+ public:
+  void OnStep(const StepRecord& record) override {
+    RecordingObserver::OnStep(record);
+    if (record.step == 2) std::this_thread::sleep_for(std::chrono::milliseconds(1050));
+  }
+};
+
+TEST_F(ResumeTest, CheckpointsMayGoByTime) {
+  TrainConfig config = Config("run");
+  config.checkpoints.every_seconds = 1;
+  SlowSecondStep observer;
+  ASSERT_TRUE(Train(config, observer).ok());
+  EXPECT_THAT(observer.saved, Contains(2));
+}
+
+}  // namespace
+}  // namespace penstock
