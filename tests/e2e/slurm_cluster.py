@@ -132,11 +132,15 @@ class Cluster:
 
     def undo_refused_launch(self, job):
         """As an administrator has to: where slurmd refuses to launch what it runs already, Slurm drains
-        the node and holds the job."""
+        the node and holds the job; where it has just killed that, it refuses to launch it again, and
+        Slurm takes the job to have failed."""
         if run("sinfo", "-h", "-o", "%T").stdout.startswith("drain"):
             run("scontrol", "update", f"nodename={NODE}", "state=resume")
         if self.show(job)["Reason"] == "launch_failed_requeued_held":
             run("scontrol", "release", job)
+        revoked = f"Killing non-startable batch JobId={job}: Job credential revoked"
+        if self.show(job)["JobState"] == "FAILED" and revoked in self.log_of("slurmctld"):
+            run("scontrol", "requeue", job)
 
     def stop(self):
         """Ends all that ran under it: this process is the first of its namespace."""
@@ -159,12 +163,14 @@ class Cluster:
                        lambda: f"job {job} is not {states}: {self.show(job)}")
         return self.show(job)
 
+    def log_of(self, name):
+        return pathlib.Path(f"/var/log/{name}.log").read_text(errors="replace")
+
     def log_text(self):
         """Jobs, nodes, and the ends of the daemons' logs: for the message of what hangs."""
         return "\n".join(
             [run("squeue", check=False).stdout, run("sinfo", "-N", "-l", check=False).stdout] +
-            [pathlib.Path(f"/var/log/{name}.log").read_text(errors="replace")[-6000:]
-             for name in ("slurmctld", "slurmd")])
+            [self.log_of(name)[-6000:] for name in ("slurmctld", "slurmd")])
 
     def _wait_for(self, condition, message):
         deadline = time.monotonic() + DEADLINE
