@@ -10,10 +10,10 @@
 
 #include "engine/base/status.h"
 #include "gmock/gmock.h"
-#include "grpcpp/generic/generic_stub.h"
 #include "gtest/gtest.h"
 #include "server/daemon.h"
 #include "tests/server/daemon_fixture.h"
+#include "tests/server/raw_call.h"
 #include "tests/server/test_support.h"
 
 namespace penstock::server {
@@ -99,37 +99,11 @@ TEST_F(DaemonTest, DrainingRefusesJobsAndStoppingEndsStreamsWithRetryInfo) {
   EXPECT_TRUE(HasDetail<google::rpc::RetryInfo>(status));
 }
 
-// Bytes of one call, for services whose stubs the distribution does not ship.
-std::string RawCall(Client& client, const std::string& method, const std::string& request) {
-  grpc::GenericStub stub(client.channel);
-  grpc::CompletionQueue queue;
-  grpc::ClientContext context;
-  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
-  const auto wait = [&queue] {
-    void* tag = nullptr;
-    bool ok = false;
-    return queue.Next(&tag, &ok) && ok;
-  };
-  const auto call = stub.PrepareCall(&context, method, &queue);
-  call->StartCall(nullptr);
-  wait();
-  const grpc::Slice slice(request);
-  call->WriteLast(grpc::ByteBuffer(&slice, 1), grpc::WriteOptions(), nullptr);
-  wait();
-  grpc::ByteBuffer reply;
-  call->Read(&reply, nullptr);
-  wait();
-  context.TryCancel();  // Some of these calls are streams without an end.
-  grpc::Status status;
-  call->Finish(&status, nullptr);
-  wait();
-  std::vector<grpc::Slice> slices;
-  reply.Dump(&slices);
-  std::string bytes;
-  for (const grpc::Slice& part : slices) {
-    bytes.append(reinterpret_cast<const char*>(part.begin()), part.size());
-  }
-  return bytes;
+// Of services whose stubs the distribution does not ship: the first reply.
+std::string FirstReply(Client& client, const std::string& method, const std::string& request) {
+  const RawReply reply =
+      Make({.method = method, .requests = {request}, .most_replies = 1}, client.channel);
+  return reply.messages.empty() ? reply.status.error_message() : reply.messages.front();
 }
 
 TEST_F(DaemonTest, HealthAndReflectionAnswer) {
@@ -137,15 +111,15 @@ TEST_F(DaemonTest, HealthAndReflectionAnswer) {
   const std::string service = "penstock.v1.JobService";
   const std::string check = std::string("\x0a") + static_cast<char>(service.size()) + service;
   const std::string kServing("\x08\x01", 2), kNotServing("\x08\x02", 2);
-  EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", ""), kServing);
-  EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", check), kServing);
-  EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Watch", check), kServing);
+  EXPECT_EQ(FirstReply(*client_, "grpc.health.v1.Health/Check", ""), kServing);
+  EXPECT_EQ(FirstReply(*client_, "grpc.health.v1.Health/Check", check), kServing);
+  EXPECT_EQ(FirstReply(*client_, "grpc.health.v1.Health/Watch", check), kServing);
   daemon_->BeginDrain(OnDrain::kRunOn);
-  EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", check), kNotServing);
-  EXPECT_EQ(RawCall(*client_, "/grpc.health.v1.Health/Check", ""), kServing);
+  EXPECT_EQ(FirstReply(*client_, "grpc.health.v1.Health/Check", check), kNotServing);
+  EXPECT_EQ(FirstReply(*client_, "grpc.health.v1.Health/Check", ""), kServing);
   const std::string list_services("\x3a\x00", 2);
-  const std::string services = RawCall(
-      *client_, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", list_services);
+  const std::string services = FirstReply(
+      *client_, "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", list_services);
   for (const char* name :
        {"penstock.v1.JobService", "penstock.v1.CheckpointService", "penstock.v1.AdminService"}) {
     EXPECT_THAT(services, HasSubstr(name));

@@ -28,7 +28,7 @@ RawReply Make(const RawCall& call, const std::shared_ptr<grpc::Channel>& channel
   stream->WritesDone(nullptr);
   next();
   RawReply reply;
-  while (true) {
+  while (reply.messages.size() < call.most_replies) {
     grpc::ByteBuffer message;
     stream->Read(&message, nullptr);
     if (!next()) break;
@@ -36,6 +36,7 @@ RawReply Make(const RawCall& call, const std::shared_ptr<grpc::Channel>& channel
     if (!message.DumpToSingleSlice(&bytes).ok()) break;
     reply.messages.emplace_back(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
   }
+  if (reply.messages.size() == call.most_replies) context.TryCancel();
   stream->Finish(&reply.status, nullptr);
   next();
   return reply;

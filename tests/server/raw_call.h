@@ -2,6 +2,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -16,6 +18,7 @@ struct RawCall {
   std::vector<std::string> requests;
   std::vector<std::pair<std::string, std::string>> headers = {};
   std::chrono::milliseconds limit{60'000};
+  size_t most_replies = SIZE_MAX;  // then the call is cancelled: some streams have no end
 };
 
 struct RawReply {
@@ -23,7 +26,7 @@ struct RawReply {
   std::vector<std::string> messages;
 };
 
-// Sends the messages, then reads all there are.
+// Sends the messages, then reads all replies there are.
 RawReply Make(const RawCall& call, const std::shared_ptr<grpc::Channel>& channel);
 
 }  // namespace penstock::server
