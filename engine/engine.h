@@ -242,12 +242,12 @@ struct MemoryPlanSummary {
   std::string step_program, step_trace;
 };
 
-// What PlanTraining() is to say beside the plan.
 // A plan tries changes of its job: micro-batches, larger steps, what would fit where the job does
 // not. Once the programs that it built for them have so many ops, which takes some seconds, it
 // answers by those that it has tried.
 inline constexpr int64_t kMostTriedOps = 16'000'000;
 
+// What PlanTraining() is to say beside the plan.
 struct PlanOptions {
   bool program = false;  // ToText() of a full step's program
   bool trace = false;    // its simulated timeline, for trace viewers

@@ -33,10 +33,14 @@ absl::StatusOr<Source> FindSource(RpcClient& client, const std::string& text) {
     if (files.ok()) source = {.parent = parent, .files = *std::move(files)};
     return files.status();
   };
-  const absl::Status listed = absl::StartsWith(text, "uploads/") ? list(text)
-                              : absl::StrContains(text, "/exports/")
-                                  ? list(JobName(text))
-                                  : WithCheckpoint(client, text, list);
+  absl::Status listed;
+  if (absl::StartsWith(text, "uploads/")) {
+    listed = list(text);
+  } else if (absl::StrContains(text, "/exports/")) {
+    listed = list(JobName(text));
+  } else {
+    listed = WithCheckpoint(client, text, list);
+  }
   if (!listed.ok()) return listed;
   return source;
 }

@@ -374,20 +374,23 @@ absl::StatusOr<Bytes> Search::Drafted(const Policy& policy) {
 // What is saved and the state on the device lie side by side, whatever there is of either: bytes
 // are drafted with no state, and what state adds is drafted with as little saved as the order can.
 absl::StatusOr<Bytes> Search::BytesOf(const Kind& kind, const Point& point) {
-  const auto [saved, new_saved] =
-      saved_bytes_.try_emplace({point.most_layers, point.first_most_layers});
-  if (new_saved) {
+  const std::pair layers(point.most_layers, point.first_most_layers);
+  auto saved = saved_bytes_.find(layers);
+  if (saved == saved_bytes_.end()) {
     Point without_state = point;
     without_state.state_blocks = 0;
-    PENSTOCK_ASSIGN_OR_RETURN(saved->second, Drafted(Make(kind, without_state)));
+    PENSTOCK_ASSIGN_OR_RETURN(const Bytes drafted, Drafted(Make(kind, without_state)));
+    saved = saved_bytes_.emplace(layers, drafted).first;
   }
   Bytes bytes = saved->second;
   if (point.state_blocks == 0) return bytes;
-  const auto [state, new_state] = state_bytes_.try_emplace({kind.order, point.state_blocks});
-  if (new_state) {
+  const std::pair blocks(kind.order, point.state_blocks);
+  auto state = state_bytes_.find(blocks);
+  if (state == state_bytes_.end()) {
     PENSTOCK_ASSIGN_OR_RETURN(const Bytes with, Drafted(Make(kind, {point.state_blocks, 0, 0})));
     PENSTOCK_ASSIGN_OR_RETURN(const Bytes without, BytesOf(kind, {}));
-    state->second = {with.device - without.device, with.host - without.host};
+    const Bytes added = {with.device - without.device, with.host - without.host};
+    state = state_bytes_.emplace(blocks, added).first;
   }
   bytes.device += state->second.device;
   bytes.host += state->second.host;

@@ -136,10 +136,11 @@ class Cluster:
         Slurm takes the job to have failed."""
         if run("sinfo", "-h", "-o", "%T").stdout.startswith("drain"):
             run("scontrol", "update", f"nodename={NODE}", "state=resume")
-        if self.show(job)["Reason"] == "launch_failed_requeued_held":
+        shown = self.show(job)
+        if shown["Reason"] == "launch_failed_requeued_held":
             run("scontrol", "release", job)
         revoked = f"Killing non-startable batch JobId={job}: Job credential revoked"
-        if self.show(job)["JobState"] == "FAILED" and revoked in self.log_of("slurmctld"):
+        if shown["JobState"] == "FAILED" and revoked in self.log_of("slurmctld"):
             run("scontrol", "requeue", job)
 
     def stop(self):

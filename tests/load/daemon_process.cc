@@ -103,9 +103,9 @@ void DaemonProcess::Kill() {
   pid_ = 0;
 }
 
-ProcessUse DaemonProcess::Use() const {
-  ProcessUse use{.cpu_seconds = cpu_seconds_before_};
-  std::ifstream stat(absl::StrCat("/proc/", pid_, "/stat"));
+ProcessUse UseOf(pid_t pid) {
+  ProcessUse use;
+  std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
   std::string field;
   // Field 2, the name, holds no blank. 14 and 15 are ticks, 24 pages.
   for (int i = 1; i <= 24 && stat >> field; ++i) {
@@ -113,6 +113,12 @@ ProcessUse DaemonProcess::Use() const {
     if (i == 14 || i == 15) use.cpu_seconds += value / static_cast<double>(sysconf(_SC_CLK_TCK));
     if (i == 24) use.resident_bytes = static_cast<int64_t>(value) * sysconf(_SC_PAGESIZE);
   }
+  return use;
+}
+
+ProcessUse DaemonProcess::Use() const {
+  ProcessUse use = UseOf(pid_);
+  use.cpu_seconds += cpu_seconds_before_;
   return use;
 }
 

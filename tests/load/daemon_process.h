@@ -25,6 +25,8 @@ struct ProcessUse {
   double cpu_seconds = 0;
   int64_t resident_bytes = 0;
 };
+// Of a process whose name holds no blank; zeros if there is none.
+ProcessUse UseOf(pid_t pid);
 
 class DaemonProcess {
  public:

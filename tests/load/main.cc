@@ -4,6 +4,7 @@
 // twice, or if the daemon's memory grew. Times are printed and, unless --max_... say so, not
 // judged: machines are shared.
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -47,15 +48,6 @@ struct Flags {
 const std::vector<std::string> kRunning = {
     "batch.tokens_per_step=16384", "batch.micro_batch_tokens=2048", "schedule.max_steps=1000000",
     "checkpoints.every_steps=1000000", "evaluation.every_steps=1000000"};
-
-double OwnCpuSeconds() {
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& time) {
-    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
-  };
-  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
-}
 
 absl::Status ToStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
@@ -181,7 +173,7 @@ class LoadTest {
 
   absl::Status Load(const Watchers& watchers, const ProcessUse& quiet) {
     const ProcessUse first = daemon_.Use();
-    const double own_first = OwnCpuSeconds();
+    const ProcessUse own_first = UseOf(getpid());
     const int64_t messages = watchers.messages();
     findings_.Measure(true);
     // Memory is looked at twice, after the daemon has seen all kinds of calls.
@@ -189,7 +181,7 @@ class LoadTest {
     const ProcessUse half = daemon_.Use();
     absl::SleepFor(absl::Seconds(flags_.seconds - flags_.seconds / 2));
     findings_.Measure(false);
-    const ProcessUse last = daemon_.Use();
+    const ProcessUse last = daemon_.Use(), own_last = UseOf(getpid());
     const auto seconds = static_cast<double>(flags_.seconds);
     std::printf("%ld watchers, %ld clients, %ld s\n", static_cast<long>(flags_.watchers),
                 static_cast<long>(flags_.clients), static_cast<long>(flags_.seconds));
@@ -204,7 +196,8 @@ class LoadTest {
     std::printf(
         "  watchers got %.0f messages/s; penstockd took %.2f CPUs, clients and watchers %.2f\n",
         static_cast<double>(watchers.messages() - messages) / seconds,
-        (last.cpu_seconds - first.cpu_seconds) / seconds, (OwnCpuSeconds() - own_first) / seconds);
+        (last.cpu_seconds - first.cpu_seconds) / seconds,
+        (own_last.cpu_seconds - own_first.cpu_seconds) / seconds);
     std::printf("  penstockd's memory: quiet %.1f MiB, under load %.1f, %.1f, %.1f MiB\n",
                 static_cast<double>(quiet.resident_bytes) / kMiB,
                 static_cast<double>(first.resident_bytes) / kMiB,
