@@ -496,7 +496,7 @@ void Daemon::Parts::Tick() {
   workers->Tick();
   FollowMetricFiles();
   // From here and from no timer thread: a control thread that hangs shall be noticed.
-  if (pulse.AllMoved()) NotifyServiceManager("WATCHDOG=1");
+  if (pulse.AllMoved()) FeedWatchdog();
   std::chrono::milliseconds pause =
       std::min(options.worker_silence / 4, std::chrono::milliseconds(1000));
   if (const auto watchdog = WatchdogInterval()) pause = std::min(pause, *watchdog / 3);

@@ -1,6 +1,7 @@
 #include "server/notify.h"
 
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -13,8 +14,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace penstock::server {
+namespace {
 
-void NotifyServiceManager(const std::string& state) {
+// A manager's queue may be ten datagrams long (net.unix.max_dgram_qlen). Longest wait for room.
+constexpr struct timeval kSendLimit { .tv_sec = 5, .tv_usec = 0 };
+
+void Send(const std::string& state, int flags) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   struct sockaddr_un address {};
   if (path == nullptr || path[0] == '\0' || std::strlen(path) >= sizeof address.sun_path) return;
@@ -24,10 +29,17 @@ void NotifyServiceManager(const std::string& state) {
   if (path[0] == '@') address.sun_path[0] = '\0';  // the abstract namespace
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
-  sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
+  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &kSendLimit, sizeof kSendLimit);
+  sendto(fd, state.data(), state.size(), MSG_NOSIGNAL | flags,
          reinterpret_cast<const struct sockaddr*>(&address), static_cast<socklen_t>(length));
   close(fd);
 }
+
+}  // namespace
+
+void NotifyServiceManager(const std::string& state) { Send(state, 0); }
+
+void FeedWatchdog() { Send("WATCHDOG=1", MSG_DONTWAIT); }
 
 std::string ReloadingState(std::chrono::microseconds now) {
   return absl::StrCat("RELOADING=1\nMONOTONIC_USEC=", now.count());

@@ -201,17 +201,35 @@ class CrashTest(DaemonTest):
         after = self.client.wait(create(self.client, example_spec(max_steps=2)).name)
         self.assertEqual(after.state, job_pb2.JOB_STATE_SUCCEEDED, after)
 
+    def wait_for_checkpoint_after(self, name, attempt):
+        """Waits until an attempt after `attempt` has saved, or the job has ended; its number."""
+        deadline = time.monotonic() + harness.DEADLINE
+        while time.monotonic() < deadline:
+            job = self.client.get(name)
+            saved = self.client.checkpoints.ListCheckpoints(
+                checkpoint_service_pb2.ListCheckpointsRequest(parent=name)).checkpoints
+            if job.HasField("end_time") or (
+                    job.attempt > attempt and any(c.attempt == job.attempt for c in saved)):
+                return job.attempt
+            time.sleep(0.05)
+        raise AssertionError(f"{name} did not save: {self.client.get(name)}")
+
     def test_killed_at_random_moments_a_run_ends_as_if_it_had_not_been(self):
-        spec = example_spec(max_steps=200)
+        spec = example_spec(max_steps=400)
         spec.checkpoints.every_steps = 3
         spec.limits.max_attempts = 100
         whole = self.client.wait(create(self.client, spec, job_id="whole").name)
         self.assertEqual(whole.state, job_pb2.JOB_STATE_SUCCEEDED, whole)
         job = create(self.client, spec, job_id="killed")
         moments = random.Random(5)
-        kills = 0
-        while not (self.client.get(job.name).HasField("end_time")) and kills < 12:
+        kills = attempt = 0
+        while kills < 12:
+            # The pauses between attempts double with every death since the last new checkpoint.
+            if kills % 3 != 0:
+                attempt = self.wait_for_checkpoint_after(job.name, attempt)
             time.sleep(moments.uniform(0.05, 0.6))
+            if self.client.get(job.name).HasField("end_time"):
+                break
             if kills % 4 == 3:
                 self.daemon.kill()
             for pid in self.daemon.workers():

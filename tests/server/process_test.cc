@@ -247,58 +247,88 @@ int64_t MonotonicMicroseconds() {
   return int64_t{now.tv_sec} * 1'000'000 + now.tv_nsec / 1000;
 }
 
+// A service manager's end of NOTIFY_SOCKET.
+class NotifySocket {
+ public:
+  explicit NotifySocket(const TestDirectory& directory) : path_(directory.path() + "/notify") {
+    struct sockaddr_un address {};
+    address.sun_family = AF_UNIX;
+    path_.copy(address.sun_path, sizeof address.sun_path - 1);
+    fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<struct sockaddr*>(&address), sizeof address), 0);
+    const struct timeval limit { .tv_sec = 20, .tv_usec = 0 };
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
+  NotifySocket(const NotifySocket&) = delete;
+  NotifySocket& operator=(const NotifySocket&) = delete;
+  ~NotifySocket() { close(fd_); }
+
+  // A daemon that is started now notifies this socket and has a watchdog of that time.
+  void Offer(const char* watchdog_usec) const {
+    setenv("NOTIFY_SOCKET", path_.c_str(), 1);
+    setenv("WATCHDOG_USEC", watchdog_usec, 1);
+  }
+  static void Withdraw() {
+    unsetenv("NOTIFY_SOCKET");
+    unsetenv("WATCHDOG_USEC");
+  }
+
+  // What follows the prefix in the next state that has it; nothing if none comes.
+  std::optional<std::string> Await(const std::string& prefix) const {
+    char text[256];
+    ssize_t got = 0;
+    const auto end = Clock::now() + std::chrono::seconds(20);
+    while (Clock::now() < end && (got = recv(fd_, text, sizeof text, 0)) > 0) {
+      const std::string state(text, static_cast<size_t>(got));
+      if (state.starts_with(prefix)) return state.substr(prefix.size());
+    }
+    return std::nullopt;
+  }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+};
+
 TEST(DaemonProcessTest, TheServiceManagerHearsReadyReloadingAndStopping) {
   TestDirectory directory;
-  struct sockaddr_un address {};
-  address.sun_family = AF_UNIX;
-  const std::string path = directory.path() + "/notify";
-  path.copy(address.sun_path, sizeof address.sun_path - 1);
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  ASSERT_EQ(bind(fd, reinterpret_cast<struct sockaddr*>(&address), sizeof address), 0);
-  const struct timeval limit { .tv_sec = 20, .tv_usec = 0 };
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
-  const auto wait_for = [fd](const std::string& state) {
-    char text[256];
-    ssize_t got = 0;
-    while ((got = recv(fd, text, sizeof text, 0)) > 0) {
-      if (std::string(text, static_cast<size_t>(got)) == state) return true;
-    }
-    return false;
-  };
-  // What follows the prefix; empty if it does not come.
-  const auto wait_for_prefix = [fd](const std::string& prefix) {
-    char text[256];
-    ssize_t got = 0;
-    while ((got = recv(fd, text, sizeof text, 0)) > 0) {
-      const std::string state(text, static_cast<size_t>(got));
-      if (state.rfind(prefix, 0) == 0) return state.substr(prefix.size());
-    }
-    return std::string();
-  };
-  setenv("NOTIFY_SOCKET", path.c_str(), 1);
-  setenv("WATCHDOG_USEC", "300000", 1);
+  const NotifySocket manager(directory);
+  manager.Offer("300000");
   DaemonProcess daemon(directory);
-  unsetenv("NOTIFY_SOCKET");
-  unsetenv("WATCHDOG_USEC");
-  EXPECT_TRUE(wait_for("READY=1"));
-  EXPECT_TRUE(wait_for("WATCHDOG=1"));
-  EXPECT_TRUE(wait_for("WATCHDOG=1"));
+  NotifySocket::Withdraw();
+  EXPECT_TRUE(manager.Await("READY=1"));
+  EXPECT_TRUE(manager.Await("WATCHDOG=1"));
+  EXPECT_TRUE(manager.Await("WATCHDOG=1"));
   const int64_t before = MonotonicMicroseconds();
   daemon.Signal(SIGHUP);
-  const std::string reloading = wait_for_prefix("RELOADING=1\nMONOTONIC_USEC=");
-  EXPECT_GE(std::strtoll(reloading.c_str(), nullptr, 10), before);
-  EXPECT_LE(std::strtoll(reloading.c_str(), nullptr, 10), MonotonicMicroseconds());
-  EXPECT_TRUE(wait_for("READY=1"));
+  const auto reloading = manager.Await("RELOADING=1\nMONOTONIC_USEC=");
+  ASSERT_TRUE(reloading);
+  EXPECT_GE(std::strtoll(reloading->c_str(), nullptr, 10), before);
+  EXPECT_LE(std::strtoll(reloading->c_str(), nullptr, 10), MonotonicMicroseconds());
+  EXPECT_TRUE(manager.Await("READY=1"));
   Client client(directory.socket());
   WaitUntilServing(client, daemon);
   const std::string name = client.Submit({{"steps", "50"}, {"step_ms", "20"}});
   client.WaitForState(name, v1::JOB_STATE_RUNNING);
   daemon.Signal(SIGTERM);
-  EXPECT_TRUE(wait_for("STOPPING=1"));
-  EXPECT_TRUE(wait_for("EXTEND_TIMEOUT_USEC=10000000")) << "while jobs save";
-  EXPECT_TRUE(wait_for("WATCHDOG=1")) << "and meanwhile";
+  EXPECT_TRUE(manager.Await("STOPPING=1"));
+  EXPECT_TRUE(manager.Await("EXTEND_TIMEOUT_USEC=10000000")) << "while jobs save";
+  EXPECT_TRUE(manager.Await("WATCHDOG=1")) << "and meanwhile";
   EXPECT_EQ(daemon.Wait(), 75);
-  close(fd);
+}
+
+// The manager's queue is full after as few as ten states that it did not read.
+TEST(DaemonProcessTest, AServiceManagerThatDoesNotReadHoldsNoJobUp) {
+  TestDirectory directory;
+  const NotifySocket manager(directory);
+  manager.Offer("30000");
+  DaemonProcess daemon(directory);
+  NotifySocket::Withdraw();
+  Client client(directory.socket());
+  WaitUntilServing(client, daemon);
+  // Many times as long as it takes to fill the queue.
+  const std::string name = client.Submit({{"steps", "100"}, {"step_ms", "20"}});
+  EXPECT_EQ(client.WaitForEnd(name).state(), v1::JOB_STATE_SUCCEEDED);
 }
 
 // Watches `name` from a connection of its own; a stalled one reads one message and no more.
