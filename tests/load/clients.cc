@@ -25,6 +25,8 @@ bool MayBeRepeated(const grpc::Status& status) {
          status.error_code() == grpc::StatusCode::CANCELLED;
 }
 
+constexpr double kCallsInRound = 8;
+
 }  // namespace
 
 void RecentJobs::Add(const std::string& name) {
@@ -50,11 +52,13 @@ class Clients::Client {
         label_(absl::StrCat("load ", index)) {
     const double rate = all.args_.calls_per_second;
     if (rate > 0) pause_ = absl::Seconds(static_cast<double>(all.args_.clients) / rate);
-    // Not all at once.
-    next_ = absl::Now() + pause_ * std::uniform_real_distribution<double>()(random_);
+    // Anywhere in a round: each kind of call then comes evenly, not a burst of all clients' submits
+    // in the time of one call and none until the next round.
+    next_ =
+        absl::Now() + pause_ * std::uniform_real_distribution<double>(0, kCallsInRound)(random_);
   }
 
-  // Submits a job, looks around and cancels it.
+  // Submits a job, looks around and cancels it: kCallsInRound calls.
   void Round() {
     Submission submission;
     v1::CreateJobRequest& create = submission.request;
