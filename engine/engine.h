@@ -27,7 +27,13 @@
 
 namespace penstock {
 
-enum class ScheduleShape : uint8_t { kConstant, kLinear, kCosine };
+enum class ScheduleShape : uint8_t {
+  kConstant,
+  kLinear,
+  kCosine,
+  kWarmupStableDecay,
+  kInverseSqrt,  // only with warm-up
+};
 enum class ExportElement : uint8_t { kFloat32, kBFloat16 };
 
 struct ModelFromDirectory {
@@ -86,7 +92,8 @@ struct ScheduleConfig {
   ScheduleShape shape = ScheduleShape::kCosine;
   int64_t warmup_steps = 0;
   double final_fraction = 0;
-  int64_t max_steps = 0;  // exactly one of these two is not 0
+  int64_t decay_steps = 0;  // of kWarmupStableDecay; 0: a tenth of the run
+  int64_t max_steps = 0;    // exactly one of these two is not 0
   int64_t epochs = 0;
 };
 
@@ -96,6 +103,8 @@ struct EvaluationConfig {
   std::vector<DatasetSource> datasets = {};  // to evaluate on instead
   int64_t every_steps = 0;
   int64_t max_tokens = 0;
+  // Evaluations by every_steps without a new lowest loss that end the run. 0: none do.
+  int64_t early_stopping_patience = 0;
 };
 
 enum class ComputeBackend : uint8_t {
@@ -411,6 +420,7 @@ struct TrainSummary {
   TrainEnd end = TrainEnd::kFinished;
   int64_t steps = 0;
   std::string output_directory = {};  // empty if nothing was exported
+  std::string early_stop = {};        // why it has finished before its last step; empty: it has not
 };
 
 // Runs a job to its end in this process: data, weights, steps, evaluations, checkpoints, export.

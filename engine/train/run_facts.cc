@@ -50,6 +50,10 @@ const char* ShapeText(ScheduleShape shape) {
       return "linear";
     case ScheduleShape::kCosine:
       return "cosine";
+    case ScheduleShape::kWarmupStableDecay:
+      return "warmup_stable_decay";
+    case ScheduleShape::kInverseSqrt:
+      return "inverse_sqrt";
   }
   return "?";
 }
@@ -108,6 +112,9 @@ Facts Identity(const TrainConfig& config, const ModelInput& model, const Dataset
                  {"schedule.final_fraction", NumberText(schedule.final_fraction)},
                  {"schedule.max_steps", absl::StrCat(schedule.max_steps)},
                  {"schedule.epochs", absl::StrCat(schedule.epochs)}};
+  if (schedule.decay_steps != 0) {
+    facts["schedule.decay_steps"] = absl::StrCat(schedule.decay_steps);
+  }
   const std::span<const Dataset::Part> parts = train.parts();
   if (parts.size() > 1 || parts[0].weight != 1) facts["datasets"] = MixtureText(train);
   const LossSpikeConfig& spikes = config.loss_spikes;

@@ -13,6 +13,10 @@ namespace penstock {
 //   constant  peak
 //   linear    peak * (1 - (1 - final_fraction) * p)
 //   cosine    peak * (final_fraction + (1 - final_fraction) * (1 + cos(pi p)) / 2)
+//   warm-up, stable, decay (arXiv 2404.06395)   peak until `decay_steps` before the end (a tenth of
+//             total_steps if that is 0, no more than there are after the warm-up), then linear with
+//             p = the part of these that is done
+//   inverse square root (arXiv 1706.03762)   peak * sqrt(warmup_steps / (step + 1))
 double LearningRate(const ScheduleConfig& schedule, double peak, int64_t total_steps, int64_t step);
 
 }  // namespace penstock

@@ -304,7 +304,7 @@ class TrainRun {
   absl::Status Steps() {
     const int64_t total = trainer_->total_steps();
     if (evaluation_due_) PENSTOCK_RETURN_IF_ERROR(EvaluateIfDue());
-    while (steps_done_ < total) {
+    while (steps_done_ < total && !StopsEarly()) {
       if (observer_.Ask() == Wish::kStop) {
         summary_.end = TrainEnd::kStopped;
         return absl::OkStatus();
@@ -333,6 +333,21 @@ class TrainRun {
       }
     }
     return absl::OkStatus();
+  }
+
+  // A function of what a checkpoint holds, so that a run which goes on from its last one ends there
+  // again.
+  bool StopsEarly() {
+    const EvaluationConfig& evaluation = config_.evaluation;
+    if (evaluation.early_stopping_patience == 0 || !evaluation_loss_ || !best_) return false;
+    const int64_t evaluations = (steps_done_ - best_->step) / evaluation.every_steps;
+    if (evaluations < evaluation.early_stopping_patience) return false;
+    summary_.early_stop = absl::StrFormat(
+        "stopped early: the validation loss is %.4g after step %d, and none of the last %d "
+        "evaluations was below the %.4g after step %d",
+        *evaluation_loss_, steps_done_, evaluations, best_->loss, best_->step);
+    observer_.OnLog(summary_.early_stop);
+    return true;
   }
 
   void ComparePrediction(StepRecord& record) {

@@ -182,6 +182,8 @@ EndDecision AfterOutcome(const WorkerEnd& end) {
   switch (end.outcome->result()) {
     case internal::ATTEMPT_RESULT_SUCCEEDED:
       decision.state = v1::JOB_STATE_SUCCEEDED;
+      decision.message = end.outcome->early_stop();
+      if (!decision.message.empty()) decision.reason = v1::STATE_REASON_EARLY_STOPPING;
       return decision;
     case internal::ATTEMPT_RESULT_FAILED:
       decision.state = v1::JOB_STATE_FAILED;

@@ -147,6 +147,16 @@ absl::Status ResolveOptimizer(v1::OptimizerSpec& optimizer) {
   return absl::OkStatus();
 }
 
+absl::Status CheckDecay(const v1::ScheduleSpec& schedule) {
+  if (schedule.kind() != v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY) {
+    if (schedule.decay_steps() == 0) return absl::OkStatus();
+    return UnusedFieldError("schedule.decay_steps", "unless schedule.kind is warmup_stable_decay");
+  }
+  return CheckInteger(
+      "schedule.decay_steps", schedule.decay_steps(), 0,
+      schedule.max_steps() != 0 ? schedule.max_steps() - schedule.warmup_steps() : kMaxSteps);
+}
+
 absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
   PENSTOCK_RETURN_IF_ERROR(
       CheckEnum("schedule.kind", v1::ScheduleKind_descriptor(), schedule.kind()));
@@ -172,10 +182,19 @@ absl::Status ResolveSchedule(v1::ScheduleSpec& schedule) {
                    schedule.max_steps() != 0 ? schedule.max_steps() : kMaxSteps));
   PENSTOCK_RETURN_IF_ERROR(
       CheckDouble("schedule.final_fraction", schedule.final_fraction(), {.low = 0, .high = 1}));
-  if (schedule.kind() == v1::SCHEDULE_KIND_CONSTANT && schedule.final_fraction() != 0) {
-    return UnusedFieldError("schedule.final_fraction", "with a constant schedule");
+  const bool ends_lower = schedule.kind() == v1::SCHEDULE_KIND_LINEAR ||
+                          schedule.kind() == v1::SCHEDULE_KIND_COSINE ||
+                          schedule.kind() == v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY;
+  if (!ends_lower && schedule.final_fraction() != 0) {
+    return UnusedFieldError("schedule.final_fraction",
+                            "with a constant or an inverse_sqrt schedule");
   }
-  return absl::OkStatus();
+  if (schedule.kind() == v1::SCHEDULE_KIND_INVERSE_SQRT && schedule.warmup_steps() == 0) {
+    return FieldError("schedule.warmup_steps", "0",
+                      "1 or more with an inverse_sqrt schedule, which falls from the peak that the "
+                      "warm-up reaches");
+  }
+  return CheckDecay(schedule);
 }
 
 // The compute type is resolved with the device. What no job runs with is for PlanJob.
@@ -190,6 +209,20 @@ absl::Status ResolvePrecision(v1::PrecisionSpec& precision) {
   return absl::OkStatus();
 }
 
+bool Evaluates(const v1::EvaluationSpec& evaluation) {
+  return evaluation.validation_fraction() > 0 || evaluation.validation_documents() > 0 ||
+         !evaluation.validation_paths().empty() || !evaluation.validation_datasets().empty();
+}
+
+// What is given and asks for evaluations that the job does not make.
+absl::Status CheckEvaluationsFor(const std::string& field, bool given,
+                                 const v1::EvaluationSpec& evaluation) {
+  if (!given || (Evaluates(evaluation) && evaluation.every_steps() > 0)) return absl::OkStatus();
+  return UnusedFieldError(field,
+                          "unless the job evaluates while it trains (evaluation.every_steps, "
+                          "and held-out or validation data)");
+}
+
 absl::Status ResolveEvaluation(const v1::EvaluationSpec& evaluation) {
   PENSTOCK_RETURN_IF_ERROR(CheckDouble("evaluation.validation_fraction",
                                        evaluation.validation_fraction(), {.low = 0, .high = 0.5}));
@@ -198,13 +231,12 @@ absl::Status ResolveEvaluation(const v1::EvaluationSpec& evaluation) {
                                         kMaxHeldOutDocuments));
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("evaluation.every_steps", evaluation.every_steps(), 0, kMaxSteps));
+  PENSTOCK_RETURN_IF_ERROR(CheckInteger("evaluation.early_stopping_patience",
+                                        evaluation.early_stopping_patience(), 0, kMaxSteps));
+  PENSTOCK_RETURN_IF_ERROR(CheckEvaluationsFor(
+      "evaluation.early_stopping_patience", evaluation.early_stopping_patience() > 0, evaluation));
   return CheckInteger("evaluation.max_tokens", evaluation.max_tokens(), 0,
                       std::numeric_limits<int64_t>::max());
-}
-
-bool Evaluates(const v1::EvaluationSpec& evaluation) {
-  return evaluation.validation_fraction() > 0 || evaluation.validation_documents() > 0 ||
-         !evaluation.validation_paths().empty() || !evaluation.validation_datasets().empty();
 }
 
 absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
@@ -215,11 +247,8 @@ absl::Status ResolveCheckpoints(const v1::EvaluationSpec& evaluation,
                                         kMaxCheckpointSeconds));
   PENSTOCK_RETURN_IF_ERROR(
       CheckInteger("checkpoints.keep_every_steps", checkpoints.keep_every_steps(), 0, kMaxSteps));
-  if (checkpoints.keep_best() && (!Evaluates(evaluation) || evaluation.every_steps() == 0)) {
-    return UnusedFieldError("checkpoints.keep_best",
-                            "unless the job evaluates while it trains (evaluation.every_steps, "
-                            "and held-out or validation data)");
-  }
+  PENSTOCK_RETURN_IF_ERROR(
+      CheckEvaluationsFor("checkpoints.keep_best", checkpoints.keep_best(), evaluation));
   if (!checkpoints.has_keep_last()) checkpoints.set_keep_last(2);
   return CheckInteger("checkpoints.keep_last", checkpoints.keep_last(), 1, kMaxKeptCheckpoints);
 }
@@ -360,6 +389,10 @@ ScheduleShape ToScheduleShape(v1::ScheduleKind kind) {
       return ScheduleShape::kConstant;
     case v1::SCHEDULE_KIND_LINEAR:
       return ScheduleShape::kLinear;
+    case v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY:
+      return ScheduleShape::kWarmupStableDecay;
+    case v1::SCHEDULE_KIND_INVERSE_SQRT:
+      return ScheduleShape::kInverseSqrt;
     default:
       return ScheduleShape::kCosine;
   }
@@ -393,6 +426,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   config.schedule = {.shape = ToScheduleShape(schedule.kind()),
                      .warmup_steps = schedule.warmup_steps(),
                      .final_fraction = schedule.final_fraction(),
+                     .decay_steps = schedule.decay_steps(),
                      .max_steps = schedule.max_steps(),
                      .epochs = schedule.epochs()};
   const v1::EvaluationSpec& evaluation = resolved.evaluation();
@@ -401,6 +435,7 @@ TrainConfig ToTrainConfig(const v1::JobSpec& resolved) {
   config.evaluation.datasets = ToEvaluationDatasets(resolved);
   config.evaluation.every_steps = evaluation.every_steps();
   config.evaluation.max_tokens = evaluation.max_tokens();
+  config.evaluation.early_stopping_patience = evaluation.early_stopping_patience();
   config.checkpoints = {.every_steps = resolved.checkpoints().every_steps(),
                         .every_seconds = resolved.checkpoints().every_seconds(),
                         .keep_last = resolved.checkpoints().keep_last(),

@@ -63,6 +63,7 @@ internal::AttemptOutcome RunTraining(const internal::Assignment& assignment,
   if (!summary.ok()) return FailedOutcome(summary.status());
   internal::AttemptOutcome outcome;
   outcome.set_result(ResultOf(summary->end));
+  outcome.set_early_stop(summary->early_stop);
   if (!summary->output_directory.empty()) outcome.add_artifacts(summary->output_directory);
   return outcome;
 }

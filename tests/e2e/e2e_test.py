@@ -111,6 +111,22 @@ class TrainingTest(DaemonTest):
         self.assertEqual(second.state, job_pb2.JOB_STATE_SUCCEEDED, second)
         self.assertLess(abs(second.progress.loss - first.progress.loss), 1.0)
 
+    def test_a_job_that_gets_no_better_ends_early_and_says_why(self):
+        spec = example_spec(max_steps=1000)
+        spec.optimizer.learning_rate = 0
+        spec.evaluation.validation_fraction = 0.1
+        spec.evaluation.every_steps = 5
+        spec.evaluation.early_stopping_patience = 2
+        spec.output.directory = str(self.daemon.work / "early")
+        end = self.client.wait(create(self.client, spec).name)
+        self.assertEqual(end.state, job_pb2.JOB_STATE_SUCCEEDED, end)
+        self.assertEqual(end.state_reason, job_pb2.STATE_REASON_EARLY_STOPPING)
+        self.assertIn("after step 5", end.state_message)
+        self.assertEqual(end.progress.step, 15)
+        self.assertTrue((self.daemon.work / "early" / "model.safetensors").exists())
+        shown = cli(self.daemon, "show", end.name).stdout
+        self.assertIn("stopped early", shown)
+
     def test_same_seed_gives_the_same_losses(self):
         losses = []
         for _ in range(2):

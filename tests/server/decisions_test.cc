@@ -71,6 +71,17 @@ TEST(AfterWorkerEndTest, AnOutcomeDecidesWhateverTheExitWas) {
   WorkerEnd end = Killed(SIGKILL);
   end.outcome = Outcome(internal::ATTEMPT_RESULT_SUCCEEDED);
   EXPECT_EQ(AfterWorkerEnd(end).state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(AfterWorkerEnd(end).reason, v1::STATE_REASON_UNSPECIFIED);
+}
+
+TEST(AfterWorkerEndTest, ARunThatStoppedEarlyHasSucceededAndSaysWhy) {
+  WorkerEnd end = Killed(SIGKILL);
+  end.outcome = Outcome(internal::ATTEMPT_RESULT_SUCCEEDED);
+  end.outcome->set_early_stop("stopped early: no better");
+  const EndDecision decision = AfterWorkerEnd(end);
+  EXPECT_EQ(decision.state, v1::JOB_STATE_SUCCEEDED);
+  EXPECT_EQ(decision.reason, v1::STATE_REASON_EARLY_STOPPING);
+  EXPECT_EQ(decision.message, "stopped early: no better");
 }
 
 TEST(AfterWorkerEndTest, DeathIsNamedAndRequeuedWhileAttemptsAreLeft) {

@@ -109,8 +109,9 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   spec.mutable_data()->set_packing(v1::PACKING_PADDED);
   spec.mutable_batch()->set_micro_batch_tokens(512);
   spec.mutable_batch()->set_activation_checkpointing(v1::ACTIVATION_CHECKPOINTING_SAVE_INPUT);
-  spec.mutable_schedule()->set_kind(v1::SCHEDULE_KIND_LINEAR);
+  spec.mutable_schedule()->set_kind(v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY);
   spec.mutable_schedule()->set_warmup_steps(7);
+  spec.mutable_schedule()->set_decay_steps(30);
   spec.mutable_optimizer()->set_max_grad_norm(0);
   spec.mutable_optimizer()->set_update_with_backward(true);
   spec.mutable_output()->set_directory(root_ + "/out");
@@ -120,6 +121,7 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   spec.mutable_checkpoints()->set_keep_every_steps(50);
   spec.mutable_checkpoints()->set_keep_best(true);
   spec.mutable_evaluation()->set_every_steps(20);
+  spec.mutable_evaluation()->set_early_stopping_patience(5);
   spec.mutable_limits()->set_host_memory_bytes(int64_t{1} << 30);
   spec.set_seed(42);
   const auto resolved = Resolve(spec);
@@ -129,14 +131,16 @@ TEST_F(JobSpecTest, ConfigSaysWhatTheSpecSays) {
   EXPECT_EQ(config.data.packing, Packing::kPadded);
   EXPECT_EQ(config.batch.micro_batch_tokens, 512);
   EXPECT_EQ(config.batch.save_level, SaveLevel::kInput);
-  EXPECT_EQ(config.schedule.shape, ScheduleShape::kLinear);
+  EXPECT_EQ(config.schedule.shape, ScheduleShape::kWarmupStableDecay);
   EXPECT_EQ(config.schedule.warmup_steps, 7);
+  EXPECT_EQ(config.schedule.decay_steps, 30);
   EXPECT_EQ(config.schedule.max_steps, 100);
   EXPECT_EQ(config.schedule.epochs, 0);
   EXPECT_EQ(config.optimizer.max_grad_norm, 0);
   EXPECT_TRUE(config.optimizer.update_with_backward);
   EXPECT_EQ(config.output_directory, root_ + "/out");
   EXPECT_EQ(config.evaluation.validation_fraction, 0.25);
+  EXPECT_EQ(config.evaluation.early_stopping_patience, 5);
   EXPECT_EQ(config.checkpoints.every_steps, 10);
   EXPECT_EQ(config.checkpoints.every_seconds, 600);
   EXPECT_EQ(config.checkpoints.keep_every_steps, 50);
@@ -259,6 +263,25 @@ TEST_F(JobSpecTest, RefusesEveryBadFieldByName) {
          s.mutable_schedule()->set_final_fraction(0.5);
        },
        "no effect"},
+      {"schedule.warmup_steps",
+       [](S& s) { s.mutable_schedule()->set_kind(v1::SCHEDULE_KIND_INVERSE_SQRT); },
+       "inverse_sqrt"},
+      {"schedule.decay_steps", [](S& s) { s.mutable_schedule()->set_decay_steps(5); }, "no effect"},
+      {"schedule.decay_steps",
+       [](S& s) {
+         s.mutable_schedule()->set_kind(v1::SCHEDULE_KIND_WARMUP_STABLE_DECAY);
+         s.mutable_schedule()->set_warmup_steps(90);
+         s.mutable_schedule()->set_decay_steps(11);
+       },
+       "from 0 to 10"},
+      {"evaluation.early_stopping_patience",
+       [](S& s) {
+         s.mutable_evaluation()->set_validation_fraction(0.1);
+         s.mutable_evaluation()->set_early_stopping_patience(3);
+       },
+       "evaluation.every_steps"},
+      {"evaluation.early_stopping_patience",
+       [](S& s) { s.mutable_evaluation()->set_early_stopping_patience(-1); }, "-1"},
       {"evaluation.validation_fraction",
        [](S& s) { s.mutable_evaluation()->set_validation_fraction(0.6); }, "0.6"},
       {"evaluation.validation_documents",

@@ -29,6 +29,7 @@ namespace fs = std::filesystem;
 using ::testing::Contains;
 using testing::DeferringAndPlacing;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::ReadState;
 using testing::ReadTree;
@@ -76,6 +77,44 @@ TEST_F(ResumeTest, ABetterEvaluationIsSavedThoughNoneIsDue) {
   }
   EXPECT_GE(wanted.size(), 3u);
   EXPECT_EQ(std::set<int64_t>(run.saved.begin(), run.saved.end()), wanted);
+}
+
+TEST_F(ResumeTest, ARunThatGetsNoBetterEndsEarlyHoweverOftenItIsInterrupted) {
+  TrainConfig config = Config("run");
+  config.schedule = {.max_steps = 12};
+  config.optimizer.learning_rate = 0;  // all evaluations give the same: the first is the best
+  config.evaluation.every_steps = 2;
+  config.evaluation.early_stopping_patience = 3;
+  config.output_directory = dir_.Path("exported");
+  MustTrain(config, 3);
+  MustTrain(config, 4);
+  RecordingObserver observer;
+  const absl::StatusOr<TrainSummary> end = Train(config, observer);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(end->end, TrainEnd::kFinished);
+  EXPECT_EQ(end->steps, 8) << "evaluated after 2, 4, 6, 8";
+  EXPECT_THAT(end->early_stop, HasSubstr("none of the last 3 evaluations"));
+  EXPECT_THAT(end->early_stop, HasSubstr("after step 2"));
+  EXPECT_TRUE(fs::exists(config.output_directory));
+  EXPECT_THAT(StepsOf(config), Contains(8));
+  // As after a death before the outcome was told.
+  RecordingObserver after;
+  const absl::StatusOr<TrainSummary> again = Train(config, after);
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(again->steps, 8);
+  EXPECT_EQ(again->early_stop, end->early_stop);
+  EXPECT_THAT(after.steps, IsEmpty());
+}
+
+TEST_F(ResumeTest, ALowerLossBeginsThePatienceAnew) {
+  TrainConfig config = Config("run");
+  config.evaluation.every_steps = 1;
+  config.evaluation.early_stopping_patience = 1;
+  const RecordingObserver run = MustTrain(config);
+  ASSERT_GE(run.evaluations.size(), 3u);
+  for (size_t i = 1; i + 1 < run.evaluations.size(); ++i) {
+    EXPECT_LT(run.evaluations[i].loss, run.evaluations[i - 1].loss);
+  }
 }
 
 TEST_F(ResumeTest, ARequestIsSavedAfterTheStepAndTrainingGoesOn) {

@@ -498,6 +498,28 @@ TEST(ScheduleTest, GoldenTable) {
   expect(rates(ScheduleShape::kLinear, 0.2), {0.5, 1, 1, 0.8, 0.6, 0.4});
   expect(rates(ScheduleShape::kCosine, 0),
          {0.5, 1, 1, 0.8535533905932737, 0.5, 0.14644660940672624});
+  expect(rates(ScheduleShape::kInverseSqrt, 0),
+         {0.5, 1, std::sqrt(2.0 / 3), std::sqrt(0.5), std::sqrt(0.4), std::sqrt(1.0 / 3)});
+}
+
+TEST(ScheduleTest, DecayIsTheEndOfAStableRun) {
+  ScheduleConfig schedule{.shape = ScheduleShape::kWarmupStableDecay,
+                          .warmup_steps = 2,
+                          .final_fraction = 0.2,
+                          .decay_steps = 4};
+  const auto rate = [&schedule](int64_t total, int64_t step) {
+    return LearningRate(schedule, 1.0, total, step);
+  };
+  const std::vector<double> wanted = {0.5, 1, 1, 1, 1, 1, 1, 0.8, 0.6, 0.4};
+  for (int64_t step = 0; step < 10; ++step) EXPECT_NEAR(rate(10, step), wanted[step], 1e-9) << step;
+  // Until its decay a longer run is the same, so that it can go on from a checkpoint of this one.
+  for (int64_t step = 0; step <= 6; ++step) EXPECT_EQ(rate(1000, step), rate(10, step));
+  schedule.decay_steps = 0;  // a tenth
+  EXPECT_EQ(rate(25, 22), 1);
+  EXPECT_NEAR(rate(25, 23), 1 - 0.8 / 3, 1e-9);
+  schedule.decay_steps = 100;  // all that there is after the warm-up
+  EXPECT_EQ(rate(6, 2), 1);
+  EXPECT_NEAR(rate(6, 3), 0.8, 1e-9);
 }
 
 TEST(ScheduleTest, WarmupLongerThanTheRunKeepsRising) {
