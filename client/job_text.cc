@@ -166,7 +166,7 @@ std::string JobPage(const v1::Job& job) {
   Facts facts;
   facts.Add("Job", job.name());
   facts.Add("Owner", job.owner());
-  facts.Add("State", StateName(job.state()));
+  if (job.state() != v1::JOB_STATE_UNSPECIFIED) facts.Add("State", StateName(job.state()));
   if (job.state_reason() != v1::STATE_REASON_UNSPECIFIED) {
     facts.Add("Reason", ShortEnumName(*v1::StateReason_descriptor(), job.state_reason()));
   }

@@ -1,5 +1,8 @@
 #include "client/rpc_client.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <random>
 #include <utility>
 #include <vector>
@@ -7,6 +10,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "engine/base/status.h"
 #include "engine/base/version.h"
 #include "google/rpc/status.pb.h"
@@ -97,6 +102,12 @@ class TokenSenderFactory : public grpc::experimental::ClientInterceptorFactoryIn
   const std::string header_;
 };
 
+// Whether it is a unix socket that is there and not for us, or in a directory that is not.
+bool IsSomeoneElses(absl::string_view target) {
+  return absl::ConsumePrefix(&target, "unix:") &&
+         access(std::string(target).c_str(), R_OK | W_OK) != 0 && errno == EACCES;
+}
+
 std::shared_ptr<grpc::Channel> Connect(const Endpoint& endpoint, const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetServiceConfigJSON(kServiceConfig);
@@ -150,6 +161,23 @@ absl::Status RpcClient::ToStatus(const grpc::Status& status) const {
   if (!status.error_details().empty() && proto.ParseFromString(status.error_details()) &&
       proto.code() != 0) {
     return FromStatusProto(proto);
+  }
+  if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    return Error(absl::StatusCode::kDeadlineExceeded, reason::kCallTimedOut,
+                 absl::StrCat("the daemon at ", endpoint_.target, " did not answer within ",
+                              absl::FormatDuration(timeout_),
+                              "; a longer --timeout lets it. What was to be changed may have been "
+                              "changed all the same: look before you ask again"),
+                 {{"endpoint", endpoint_.target}});
+  }
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && IsSomeoneElses(endpoint_.target)) {
+    return Error(absl::StatusCode::kPermissionDenied, reason::kServerUnreachable,
+                 absl::StrCat(endpoint_.target, " (from ", endpoint_.source,
+                              ") is a socket that this user may not use"),
+                 {{"endpoint", endpoint_.target},
+                  {"fix",
+                   "ask whoever runs penstockd there for a token and the address that it listens "
+                   "on, and name that with --endpoint; or start a penstockd of your own"}});
   }
   if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
     return Error(absl::StatusCode::kUnavailable, reason::kServerUnreachable,

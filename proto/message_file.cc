@@ -123,17 +123,30 @@ std::optional<bool> ToBool(absl::string_view text) {
   return std::nullopt;
 }
 
+// For `text` that is not one, or is one that the field cannot hold. Names of fields end in what
+// they count.
+template <typename Int>
+std::string WholeNumber(const FieldDescriptor& field, absl::string_view text) {
+  if (ParseInteger(text)) {
+    return absl::StrCat("an integer from ", std::numeric_limits<Int>::min(), " to ",
+                        std::numeric_limits<Int>::max());
+  }
+  if (absl::EndsWith(field.name(), "_bytes")) return "a whole number of bytes, such as 17179869184";
+  if (absl::EndsWith(field.name(), "_seconds")) return "a whole number of seconds, such as 3600";
+  return "a whole number, such as 1000 or 1e3";
+}
+
 // What a scalar field takes, for people. `text` is what it was given.
 std::string Expected(const FieldDescriptor& field, absl::string_view text) {
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
-      return "an integer from -2147483648 to 2147483647";
+      return WholeNumber<int32_t>(field, text);
     case FieldDescriptor::CPPTYPE_INT64:
-      return "an integer from -9223372036854775808 to 9223372036854775807";
+      return WholeNumber<int64_t>(field, text);
     case FieldDescriptor::CPPTYPE_UINT32:
-      return "an integer from 0 to 4294967295";
+      return WholeNumber<uint32_t>(field, text);
     case FieldDescriptor::CPPTYPE_UINT64:
-      return "an integer from 0 to 18446744073709551615";
+      return WholeNumber<uint64_t>(field, text);
     case FieldDescriptor::CPPTYPE_BOOL:
       return "true or false";
     case FieldDescriptor::CPPTYPE_STRING:

@@ -256,6 +256,7 @@ absl::Status Daemon::Parts::BuildJobs() {
   WorkerOptions worker_options{.binary = options.worker_binary,
                                .host_memory_bytes = options.host_memory_bytes,
                                .silence = options.worker_silence,
+                               .start_retry = options.worker_start_retry,
                                .aging_seconds = options.aging_seconds,
                                .stuck_after = options.stuck_after,
                                .quotas = options.quotas,
@@ -389,7 +390,10 @@ absl::Status Daemon::Parts::Recover() {
   known.insert(names.begin(), names.end());
   readers->Recover(names, *table);
   PENSTOCK_RETURN_IF_ERROR(checkpoints->Recover(names));
-  PENSTOCK_RETURN_IF_ERROR(directory.DiscardUnknown(known));
+  // They take room and nothing else: no reason not to start.
+  if (absl::Status discarded = directory.DiscardUnknown(known); !discarded.ok()) {
+    spdlog::warn("what is left of deleted jobs stays: {}", std::string(discarded.message()));
+  }
   PENSTOCK_RETURN_IF_ERROR(uploads->Recover());
   validation.Post([this] { directory.EmptyTrash(); });
   return absl::OkStatus();
@@ -554,6 +558,7 @@ void Daemon::Stop() {
   if (std::exchange(parts_->stopped, true)) return;
   parts_->options.devices->OnLost(nullptr);
   if (parts_->calibrator) parts_->calibrator->Stop();
+  if (parts_->site) parts_->site->Stop();
   if (parts_->http != nullptr) parts_->http->Stop();
   const auto deadline = std::chrono::system_clock::now() + kStopGrace;
   if (parts_->listener.server != nullptr) {

@@ -44,6 +44,7 @@ struct DaemonOptions {
   // Of an upload that is not complete, after its last piece.
   std::chrono::seconds upload_lifetime{24 * 3600};
   std::chrono::milliseconds worker_silence{120'000};
+  std::chrono::milliseconds worker_start_retry{60'000};
   int64_t aging_seconds = 0;
   int64_t fair_share_half_life_seconds = 0;
   std::function<int64_t(const Pace&)> stuck_after = StuckAfterSeconds;

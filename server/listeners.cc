@@ -41,11 +41,11 @@ bool SomebodyListens(const std::string& path) {
   return connected;
 }
 
-// Until a scope ends, files are made for the owner alone. The umask is the process's; only start
-// up, before other threads make files, uses this.
+// Until a scope ends, files are made for the owner alone. The umask is the process's: a worker's
+// directories that another thread makes meanwhile can still be entered.
 class PrivateFiles {
  public:
-  PrivateFiles() : before_(umask(0177)) {}
+  PrivateFiles() : before_(umask(0077)) {}
   PrivateFiles(const PrivateFiles&) = delete;
   PrivateFiles& operator=(const PrivateFiles&) = delete;
   ~PrivateFiles() { umask(before_); }
@@ -140,6 +140,7 @@ absl::StatusOr<Listener> Listen(const ListenArgs& args) {
     const PrivateFiles private_files;
     listener.server = builder.BuildAndStart();
   }
+  chmod(args.socket.c_str(), 0600);
   if (listener.server == nullptr || unix_result == 0) {
     return BadSocket(args.tcp_address.empty()
                          ? args.socket

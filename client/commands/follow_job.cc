@@ -120,7 +120,8 @@ ExitCode FollowDetachably(const Context& context, RpcClient& client, const std::
                                           return interrupts.first() == Interrupt::kNone;
                                         }});
   if (end.left()) {
-    PrintTalk(absl::StrCat("left ", name, " running; to come back: penstock watch ", name, "\n"));
+    PrintTalk(
+        absl::StrCat("left ", name, ", which goes on; to come back: penstock watch ", name, "\n"));
   }
   return end.code;
 }

@@ -14,6 +14,7 @@ namespace penstock::client {
 namespace {
 
 constexpr int kPageSize = 500;
+constexpr int64_t kDefaultLimit = 100, kMaxLimit = 1'000'000;
 
 // Those of the API, all that there are.
 std::vector<std::string> StateNames() {
@@ -30,7 +31,7 @@ struct JobsOptions {
   std::vector<std::string> states;
   std::string owner;
   std::string sweep;
-  int64_t limit = 100;
+  int64_t limit = 0;  // 0: kDefaultLimit, of a sweep all
 };
 
 ExitCode Jobs(const Context& context, const JobsOptions& options, RpcClient& client) {
@@ -42,16 +43,22 @@ ExitCode Jobs(const Context& context, const JobsOptions& options, RpcClient& cli
   }
   request.set_owner(options.owner);
   if (!options.sweep.empty()) request.set_sweep(SweepName(options.sweep));
+  int64_t limit = options.limit;
+  if (limit == 0) limit = options.sweep.empty() ? kDefaultLimit : kMaxLimit;
   v1::ListJobsResponse all;
-  while (all.jobs_size() < options.limit) {
+  while (all.jobs_size() < limit) {
     request.set_page_size(
-        static_cast<int32_t>(std::min<int64_t>(kPageSize, options.limit - all.jobs_size())));
+        static_cast<int32_t>(std::min<int64_t>(kPageSize, limit - all.jobs_size())));
     absl::StatusOr<v1::ListJobsResponse> page =
         client.Call(client.jobs(), &v1::JobService::Stub::ListJobs, request);
     if (!page.ok()) return context.Fail(page.status());
     for (v1::Job& job : *page->mutable_jobs()) *all.add_jobs() = std::move(job);
+    all.set_next_page_token(page->next_page_token());
     if (page->next_page_token().empty()) break;
     request.set_page_token(page->next_page_token());
+  }
+  if (!all.next_page_token().empty()) {
+    PrintTalk(absl::StrCat("these are the newest ", limit, "; more with --limit\n"));
   }
   return context.Print(all, [&] { return JobsTable(all.jobs()); });
 }
@@ -66,9 +73,10 @@ void AddJobs(CLI::App& app, Context& context) {
       ->check(CLI::IsMember(StateNames()));
   command->add_option("--owner", options->owner, "Only jobs of this user");
   command->add_option("--sweep", options->sweep, "Only jobs of this sweep");
-  command->add_option("--limit", options->limit, "Most jobs to list")
-      ->check(CLI::Range(int64_t{1}, int64_t{1'000'000}))
-      ->capture_default_str();
+  command
+      ->add_option("--limit", options->limit,
+                   absl::StrCat("Most jobs to list; default ", kDefaultLimit, ", of a sweep all"))
+      ->check(CLI::Range(int64_t{1}, kMaxLimit));
   OnConnected(*command, context,
               [&context, options](RpcClient& client) { return Jobs(context, *options, client); });
 }

@@ -61,6 +61,7 @@ inline constexpr std::string_view kTooManyStreams = "TOO_MANY_STREAMS";
 inline constexpr std::string_view kCursorExpired = "CURSOR_EXPIRED";
 inline constexpr std::string_view kServerDraining = "SERVER_DRAINING";
 inline constexpr std::string_view kCallCancelled = "CALL_CANCELLED";
+inline constexpr std::string_view kCallTimedOut = "CALL_TIMED_OUT";
 inline constexpr std::string_view kStaleAttempt = "STALE_ATTEMPT";
 inline constexpr std::string_view kWorkerDied = "WORKER_DIED";
 inline constexpr std::string_view kLockHeld = "LOCK_HELD";

@@ -66,14 +66,16 @@ absl::Status RowDocuments::ReadFile(InputFile& file, int64_t file_index) {
   const std::unique_ptr<RowSplitter> splitter = RowSplitter::Create(file, kind);
   RowParser parser;
   std::string header;
+  int64_t header_line = 1;
   if (HasHeader(kind)) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::optional<RawRow> first, splitter->Next());
     if (!first) return absl::OkStatus();
     header = std::string(first->text);
+    header_line = first->line;
   }
   if (const auto error = RowParser::Create(kind, header, parser)) {
-    return Refuse(file.path(), absl::StrCat(file.path(), ":", 1 + error->line, ":", error->column,
-                                            ": ", error->message));
+    return Refuse(file.path(), absl::StrCat(file.path(), ":", header_line + error->line, ":",
+                                            error->column, ": ", error->message));
   }
   for (;;) {
     PENSTOCK_ASSIGN_OR_RETURN(const std::optional<RawRow> raw, splitter->Next());

@@ -43,8 +43,11 @@ CpuInfo DescribeCpu() {
 int CudaVersionOfBuild() { return CudaToolkitVersion(); }
 
 std::vector<std::string> Capabilities() {
-  std::vector<std::string> capabilities = {"backend.cpu", "compute.float32", "data.text",
-                                           "data.token_ids_jsonl", "tokenizer.bytes"};
+  std::vector<std::string> capabilities = {
+      "backend.cpu",          "compute.float32", "data.text",
+      "data.token_ids_jsonl", "data.text_rows",  "data.alpaca",
+      "data.sharegpt",        "data.messages",   "data.prompt_completion",
+      "tokenizer.bytes",      "tokenizer.model"};
   if (CudaVersionOfBuild() != 0) {
     capabilities.push_back("backend.cuda");
     capabilities.push_back("compute.bfloat16");

@@ -138,14 +138,14 @@ bool JobCheckpoints::ExportBegun() const {
   return fs::exists(absl::StrCat(directory_, "/", kExportBegun), error);
 }
 
-void JobCheckpoints::Prune(std::optional<int64_t> best) {
+void JobCheckpoints::Prune(std::set<int64_t> best) {
   DeleteSuperseded(directory_);
   const absl::StatusOr<CheckpointHolds> holds = ListCheckpointHolds(directory_);
   if (!holds.ok()) {
     events_.log(absl::StrCat("no checkpoint is removed: ", std::string(holds.status().message())));
     return;
   }
-  RetentionState state{.steps = steps_, .held = {}, .best = best};
+  RetentionState state{.steps = steps_, .held = {}, .best = std::move(best)};
   for (const auto& [step, holders] : *holds) state.held.insert(step);
   for (const int64_t step : ChooseRemovals(rule_, state)) Remove(step);
 }

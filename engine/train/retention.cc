@@ -19,7 +19,7 @@ std::vector<int64_t> ChooseRemovals(const RetentionRule& rule, const RetentionSt
     --newer;
     const bool among_last = newer == 0 || newer < rule.keep_last;
     const bool among_every = rule.keep_every_steps > 0 && step % rule.keep_every_steps == 0;
-    if (among_last || among_every || state.best == step || rollback == step ||
+    if (among_last || among_every || state.best.contains(step) || rollback == step ||
         state.held.contains(step)) {
       continue;
     }

@@ -16,9 +16,9 @@ struct RetentionRule {
 };
 
 struct RetentionState {
-  std::set<int64_t> steps;           // of complete checkpoints
-  std::set<int64_t> held;            // pinned, or in use
-  std::optional<int64_t> best = {};  // whose evaluation is the lowest
+  std::set<int64_t> steps;      // of complete checkpoints
+  std::set<int64_t> held;       // pinned, or in use
+  std::set<int64_t> best = {};  // whose evaluation is the lowest, now and to whoever rolls back
 };
 
 // The newest of these steps that is a multiple of `of`, or the newest of all if `of` is 0.

@@ -302,7 +302,8 @@ absl::StatusOr<std::string> CheckUnderRoots(const std::string& path,
   return NotAllowed(
       absl::StrCat("path ", Quoted(path), " is not under an allowed root (",
                    roots.empty() ? "none is configured" : absl::StrJoin(roots, ", "),
-                   "); use an absolute path under one, or let the administrator add a root"));
+                   "); use an absolute path under one, or start penstockd with this one as well "
+                   "(--allowed-root, or allowed_roots in its configuration)"));
 }
 
 }  // namespace penstock

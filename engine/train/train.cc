@@ -10,6 +10,7 @@
 #include <fstream>
 #include <limits>
 #include <optional>
+#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "engine/exec/gpu_devices.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/train/checkpoint.h"
+#include "engine/train/checkpoint_directory.h"
 #include "engine/train/export.h"
 #include "engine/train/exported_template.h"
 #include "engine/train/import.h"
@@ -289,6 +291,30 @@ class TrainRun {
                      ", but the run has ", trainer_->total_steps(), "; use another checkpoint"));
   }
 
+  // The checkpoint of the step whose evaluation is the lowest of those that there are.
+  std::optional<int64_t> LowestThatIsThere() const {
+    std::optional<BestEvaluation> lowest;
+    const auto steps = ListCheckpointSteps(config_.checkpoint_directory);
+    for (const int64_t step : steps.ok() ? *steps : std::set<int64_t>()) {
+      const auto opened = OpenCheckpoint(checkpoints_->PathOf(step), Verification::kSizes);
+      const auto loss = opened.ok() ? (*opened)->info().evaluation_loss : std::nullopt;
+      if (loss && (!lowest || *loss < lowest->loss)) lowest = {.step = step, .loss = *loss};
+    }
+    return lowest ? std::optional(lowest->step) : std::nullopt;
+  }
+
+  // What is to be kept as the best when the run goes on.
+  BestSteps BestCheckpoints() const {
+    BestSteps best;
+    if (best_) best.newest = checkpoints_->Has(best_->step) ? best_->step : LowestThatIsThere();
+    if (!config_.loss_spikes.roll_back) return best;
+    const auto target = checkpoints_->StepToGoBackTo(config_.checkpoints.every_steps);
+    if (!target.ok() || !*target) return best;
+    const auto opened = OpenCheckpoint(checkpoints_->PathOf(**target), Verification::kSizes);
+    if (opened.ok() && (*opened)->info().best) best.at_rollback = (*opened)->info().best->step;
+    return best;
+  }
+
   void CreateSaves() {
     saves_.emplace(RunSaves::Args{.config = config_.checkpoints,
                                   .store = *store_,
@@ -296,6 +322,7 @@ class TrainRun {
                                   .checkpoints = *checkpoints_,
                                   .observer = observer_,
                                   .provenance = *provenance_,
+                                  .best = BestCheckpoints(),
                                   .threads = CheckpointThreads(plan_.threads),
                                   .update_order = trainer_->update_order()});
     trainer_->set_update_gate(saves_->gate());
@@ -320,6 +347,8 @@ class TrainRun {
       tokens_done_ += record.real_tokens;
       loss_ = record.loss;
       evaluation_loss_.reset();
+      // Before anything can fail: whatever saves this step says that it was not evaluated.
+      evaluation_due_ = IsEvaluationStep();
       observer_.OnStep(record);
       if (observer_.TakeTraceRequest()) observer_.OnStepTrace(trainer_->TraceOfLastStep());
       saves_->Collect();
@@ -339,13 +368,15 @@ class TrainRun {
   // again.
   bool StopsEarly() {
     const EvaluationConfig& evaluation = config_.evaluation;
-    if (evaluation.early_stopping_patience == 0 || !evaluation_loss_ || !best_) return false;
+    if (evaluation.early_stopping_patience == 0 || !best_) return false;
+    if (!IsEvaluationStep() || evaluation_due_) return false;
     const int64_t evaluations = (steps_done_ - best_->step) / evaluation.every_steps;
     if (evaluations < evaluation.early_stopping_patience) return false;
+    const double loss = evaluation_loss_.value_or(std::numeric_limits<double>::quiet_NaN());
     summary_.early_stop = absl::StrFormat(
         "stopped early: the validation loss is %.4g after step %d, and none of the last %d "
         "evaluations was below the %.4g after step %d",
-        *evaluation_loss_, steps_done_, evaluations, best_->loss, best_->step);
+        loss, steps_done_, evaluations, best_->loss, best_->step);
     observer_.OnLog(summary_.early_stop);
     return true;
   }
@@ -450,20 +481,25 @@ class TrainRun {
                  {{"step", absl::StrCat(record.step)}});
   }
 
-  absl::Status EvaluateIfDue() {
-    evaluation_due_ = false;
-    if (!trainer_->can_evaluate()) return absl::OkStatus();
+  // The last step, and those by every_steps.
+  bool IsEvaluationStep() const {
+    if (!trainer_->can_evaluate()) return false;
     const int64_t every = config_.evaluation.every_steps;
+    return steps_done_ == trainer_->total_steps() || (every > 0 && steps_done_ % every == 0);
+  }
+
+  absl::Status EvaluateIfDue() {
+    evaluation_due_ = IsEvaluationStep();
+    if (!evaluation_due_) return absl::OkStatus();
     const bool last = steps_done_ == trainer_->total_steps();
-    if (!last && (every == 0 || steps_done_ % every != 0)) return absl::OkStatus();
     const auto record = trainer_->Evaluate(steps_done_, [this, last](double fraction) {
       observer_.OnPhase(Phase::kEvaluate, fraction);
       return observer_.Ask() == Wish::kStop && !last ? Stopped() : absl::OkStatus();
     });
     // Stopped in the middle: no figure, the loop sees the wish next, and who goes on begins here.
-    evaluation_due_ = absl::IsCancelled(record.status());
-    if (evaluation_due_) return absl::OkStatus();
+    if (absl::IsCancelled(record.status())) return absl::OkStatus();
     PENSTOCK_RETURN_IF_ERROR(record.status());
+    evaluation_due_ = false;
     observer_.OnEvaluation(*record);
     if (!std::isfinite(record->loss)) return absl::OkStatus();
     evaluation_loss_ = record->loss;

@@ -226,6 +226,8 @@ absl::StatusOr<EvaluationRecord> Trainer::Evaluate(
     PENSTOCK_RETURN_IF_ERROR(progress(static_cast<double>(i) / static_cast<double>(micro_batches)));
     evaluation_stream_->Fill(i, 0, buffers_[0]);
     const MicroBatch& batch = buffers_[0].view();
+    // Long prompts may fill some, and these would use up max_tokens.
+    if (batch.labelled_tokens == 0) continue;
     views_[0] = ToView(batch);
     StepResult result;
     PENSTOCK_RETURN_IF_ERROR(executor_->Run(

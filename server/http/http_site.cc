@@ -22,6 +22,7 @@ constexpr int64_t kMaxJobsOfAPage = 200;
 constexpr int64_t kMaxPoints = 2000;
 constexpr int64_t kLogBytes = 64 << 10;
 constexpr int64_t kMaxExamples = 20;
+constexpr int kMaxInspections = 4;
 
 absl::Status NoSuchPath(const std::string& target) {
   const std::string found = ValidUtf8(target.substr(0, 200));
@@ -260,10 +261,20 @@ void HttpSite::JobData(const Call& call) const {
     v1::InspectDataRequest inspection;
     *inspection.mutable_spec() = job.job().train();
     inspection.set_examples(static_cast<int32_t>(examples));
+    if (++inspections_ > kMaxInspections) {
+      --inspections_;
+      return Reply<v1::InspectDataResponse>(
+          call.respond, Error(absl::StatusCode::kResourceExhausted, reason::kTooManyStreams,
+                              "the data of other jobs are being read; try again later"));
+    }
     services_.inspection.Post([this, call, inspection] {
+      const auto go_on = [this](double) { return !stopping_; };
       Reply<v1::InspectDataResponse>(
-          call.respond, services_.inspector(inspection, services_.directory.TokenCache(),
-                                            [](double) { return true; }));
+          call.respond,
+          go_on(0)
+              ? services_.inspector(inspection, services_.directory.TokenCache(), go_on)
+              : Error(absl::StatusCode::kUnavailable, reason::kServerDraining, "the daemon stops"));
+      --inspections_;
     });
   });
 }

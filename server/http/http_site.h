@@ -10,6 +10,7 @@
 // Nothing here changes anything, so every role may call.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -34,6 +35,8 @@ class HttpSite {
       : services_(services), metrics_(metrics), gate_(std::move(gate)) {}
 
   void Handle(const HttpRequest& request, HttpRespond respond) const;
+  // Ends what may take long.
+  void Stop() { stopping_ = true; }
 
  private:
   struct Call {
@@ -70,6 +73,9 @@ class HttpSite {
   ServiceContext& services_;
   MetricsCollector& metrics_;
   const HttpGate gate_;
+  std::atomic<bool> stopping_ = false;
+  // Of JobData, queued or at work. Nobody takes back what a browser that is gone has asked for.
+  mutable std::atomic<int> inspections_ = 0;
 };
 
 }  // namespace penstock::server

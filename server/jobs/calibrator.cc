@@ -16,7 +16,7 @@
 namespace penstock::server {
 namespace {
 
-constexpr int kLimitMilliseconds = 150'000, kPollMilliseconds = 100;
+constexpr int kLimitMilliseconds = 150'000, kPollMilliseconds = 100, kKillMilliseconds = 5'000;
 constexpr int64_t kMaxProfileBytes = 64 << 10;
 
 std::string LastLine(const std::string& path) {
@@ -55,7 +55,8 @@ absl::StatusOr<v1::MachineProfile> Calibrator::Measure(const v1::Device& device)
     ended = worker.WaitForEnd(kPollMilliseconds);
   }
   if (!ended) worker.Kill();
-  waitpid(worker.pid(), nullptr, 0);
+  // One that waits for a driver that hangs does not end, not even killed.
+  if (worker.WaitForEnd(kKillMilliseconds)) waitpid(worker.pid(), nullptr, 0);
   unlink(assignment_path.c_str());
   if (stopped_) {
     return Error(absl::StatusCode::kUnavailable, reason::kServerDraining,

@@ -170,12 +170,6 @@ EndDecision AfterDeviceFailure(const WorkerEnd& end, EndDecision decision) {
   return decision;
 }
 
-// Whether the system failed and not the job: a disk that is full or does not answer now.
-bool MayPass(const google::rpc::Status& error) {
-  const std::string reason = InfoOf(error).reason();
-  return reason == reason::kIoError || reason == reason::kDiskInsufficient;
-}
-
 EndDecision AfterOutcome(const WorkerEnd& end) {
   EndDecision decision;
   decision.worker_deaths = end.worker_deaths;
@@ -192,7 +186,8 @@ EndDecision AfterOutcome(const WorkerEnd& end) {
       if (InfoOf(decision.error).reason() == reason::kDeviceFailed) {
         return AfterDeviceFailure(end, std::move(decision));
       }
-      if (MayPass(decision.error) && end.state != v1::JOB_STATE_CANCELLING) return AfterDeath(end);
+      if (MayPass(InfoOf(decision.error).reason()) && end.state != v1::JOB_STATE_CANCELLING)
+        return AfterDeath(end);
       decision.failure_class = ClassifyFailure(decision.error);
       return decision;
     case internal::ATTEMPT_RESULT_STOPPED:
@@ -204,6 +199,10 @@ EndDecision AfterOutcome(const WorkerEnd& end) {
 }
 
 }  // namespace
+
+bool MayPass(std::string_view reason) {
+  return reason == reason::kIoError || reason == reason::kDiskInsufficient;
+}
 
 std::string DescribeExit(const WorkerEnd& end) {
   switch (end.kill_cause) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "google/rpc/status.pb.h"
@@ -80,6 +81,10 @@ struct EndDecision {
 // one fails too and the fault is one that a program can cause (metadata `fault`: "program"; an
 // illegal address), the job is to blame: the second device stays in service.
 EndDecision AfterWorkerEnd(const WorkerEnd& end);
+
+// Whether an error with this reason is the system's and not the job's, and may be gone later: a
+// disk that is full or does not answer now.
+bool MayPass(std::string_view reason);
 
 // How long before the next attempt when so many workers have died since the last new checkpoint.
 int64_t RetryPauseSeconds(int32_t deaths);

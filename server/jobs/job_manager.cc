@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
@@ -119,9 +120,27 @@ absl::Status JobManager::CheckStart(const v1::JobSpec& spec) {
   const std::string& start = spec.start_checkpoint();
   if (start.empty()) return absl::OkStatus();
   if (absl::StartsWith(start, "uploads/")) return CheckUploadName(start, "spec.start_checkpoint");
+  if (!absl::StartsWith(start, "jobs/")) {
+    return Error(
+        absl::StatusCode::kInvalidArgument, reason::kRequestInvalid,
+        absl::StrCat("spec.start_checkpoint is '", absl::CHexEscape(start.substr(0, 80)),
+                     "'; expected jobs/{id}/checkpoints/{step}, or uploads/{id} for one that "
+                     "was sent to this daemon; an exported model is trained on from "
+                     "model.directory"),
+        {{"field", "spec.start_checkpoint"}});
+  }
   PENSTOCK_ASSIGN_OR_RETURN(const CheckpointName name,
                             ParseCheckpointName(spec.start_checkpoint(), "spec.start_checkpoint"));
   PENSTOCK_RETURN_IF_ERROR(table_.store().GetCheckpoint(name.job, name.step).status());
+  // With epochs the number of steps is known when the data are read.
+  if (const int64_t steps = spec.schedule().max_steps(); steps > 0 && name.step >= steps) {
+    return Error(absl::StatusCode::kInvalidArgument, reason::kSpecInvalid,
+                 absl::StrCat(start, " is of step ", name.step, " and schedule.max_steps is ",
+                              steps, ", so nothing is left to train; raise schedule.max_steps"),
+                 {{"field", "schedule.max_steps"},
+                  {"found", absl::StrCat(steps)},
+                  {"expected", absl::StrCat("more than ", name.step)}});
+  }
   const absl::StatusOr<StoredJob> parent = table_.store().GetJob(name.job);
   return parent.ok() ? CheckSameMoments(parent->job, spec) : absl::OkStatus();
 }

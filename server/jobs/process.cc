@@ -119,6 +119,12 @@ absl::StatusOr<ProcessHandle> ProcessHandle::Spawn(const SpawnArgs& args) {
   pid_t pid = 0;
   const int error = posix_spawn(&pid, binary.c_str(), setup.actions(), setup.attributes(), argv,
                                 environment.data());
+  if (error != 0 && access(binary.c_str(), X_OK) != 0) {
+    return Error(absl::StatusCode::kFailedPrecondition, reason::kConfigInvalid,
+                 absl::StrCat(args.binary, " cannot be started: ", std::strerror(errno),
+                              "; install it where penstockd expects it, or name its place with "
+                              "--worker-binary"));
+  }
   if (error != 0) return SystemError(absl::StrCat("cannot start ", args.binary), error);
   // The child cannot be reaped before we do it, so the pid is its own still.
   const int pidfd = PidfdOpen(pid);

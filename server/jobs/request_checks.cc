@@ -16,6 +16,8 @@ namespace penstock::server {
 namespace {
 
 constexpr size_t kMaxQuoted = 80;
+constexpr char kJobIdRule[] = "4 to 63 characters of a-z, 0-9 and -, the first a letter";
+constexpr char kSweepIdRule[] = "4 to 59 characters of a-z, 0-9 and -, the first a letter";
 
 absl::Status Invalid(const std::string& field, const std::string& found,
                      const std::string& expected) {
@@ -55,22 +57,22 @@ bool HasControl(const std::string& text) {
 
 absl::Status CheckJobId(const std::string& id, const std::string& field) {
   if (IsJobId(id)) return absl::OkStatus();
-  return Invalid(field, id, "4 to 63 characters of a-z, 0-9 and -, the first a letter");
+  return Invalid(field, id, kJobIdRule);
 }
 
 absl::Status CheckSweepId(const std::string& id, const std::string& field) {
   if (IsSweepId(id)) return absl::OkStatus();
-  return Invalid(field, id, "4 to 59 characters of a-z, 0-9 and -, the first a letter");
+  return Invalid(field, id, kSweepIdRule);
 }
 
 absl::Status CheckSweepName(const std::string& name, const std::string& field) {
   if (absl::StartsWith(name, "sweeps/") && IsSweepId(name.substr(7))) return absl::OkStatus();
-  return Invalid(field, name, "sweeps/{id}");
+  return Invalid(field, name, absl::StrCat("sweeps/{id}, id being ", kSweepIdRule));
 }
 
 absl::Status CheckJobName(const std::string& name, const std::string& field) {
   if (absl::StartsWith(name, "jobs/") && IsJobId(name.substr(5))) return absl::OkStatus();
-  return Invalid(field, name, "jobs/{id}");
+  return Invalid(field, name, absl::StrCat("jobs/{id}, id being ", kJobIdRule));
 }
 
 absl::StatusOr<CheckpointName> ParseCheckpointName(const std::string& name,

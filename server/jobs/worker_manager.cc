@@ -175,7 +175,33 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
   absl::Status started = PrepareAttempt(job, device);
   FaultPoint("start.assignment_written");
   if (started.ok()) started = SpawnWorker(job, device);
-  if (!started.ok()) GiveUp(job, Annotate(started, "the worker could not be started"));
+  if (started.ok()) return;
+  started = Annotate(started, "the worker could not be started");
+  MayPass(ReasonOf(started)) ? StartLater(job, started) : GiveUp(job, started);
+}
+
+void WorkerManager::StartLater(ActiveJob& job, const absl::Status& error) {
+  spdlog::warn("{}: {}; it is tried again", job.name(), std::string(error.message()));
+  if (job.worker && job.worker->process) job.worker->process->Kill();
+  const std::string name = job.name();
+  absl::Status moved;
+  if (IsStopping(job.state())) {  // asked to while this could not be stored
+    moved = PutBack(job);
+  } else {
+    v1::Job after = job.stored.job;
+    after.set_state(v1::JOB_STATE_QUEUED);
+    after.set_state_reason(v1::STATE_REASON_BACK_OFF);
+    after.set_state_message(ValidUtf8(std::string(error.message())));
+    *after.mutable_not_before() =
+        TimeUtil::GetCurrentTime() + TimeUtil::MillisecondsToDuration(options_.start_retry.count());
+    moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
+  }
+  ActiveJob* const again = table_.Find(name);
+  if (again != nullptr) again->worker.reset();
+  if (moved.ok()) return;
+  control_.PostAfter(kStoreRetry, [this, name, error] {
+    if (ActiveJob* unfinished = table_.Find(name)) StartLater(*unfinished, error);
+  });
 }
 
 absl::Status WorkerManager::PrepareAttempt(const ActiveJob& job, const std::string& device) {

@@ -34,6 +34,8 @@ struct WorkerOptions {
   std::chrono::milliseconds silence{120'000};
   // How long a worker may take to exit after it reported its outcome.
   std::chrono::milliseconds linger{20'000};
+  // Before a job is started again that could not be for a reason which may pass.
+  std::chrono::milliseconds start_retry{60'000};
   // In which a waiting job's rank rises by one; 0: never.
   int64_t aging_seconds = 0;
   // Seconds without getting on after which a worker is stuck.
@@ -97,6 +99,8 @@ class WorkerManager {
   absl::Status RecoverJob(ActiveJob& job);
   // Back to the queue with no death counted, or where it was to go when it stopped.
   absl::Status PutBack(ActiveJob& job);
+  // Back to the queue for a while: its worker could not be started, and later perhaps can.
+  void StartLater(ActiveJob& job, const absl::Status& error);
   void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
   // Fails the job for a reason that another attempt would meet again; kills its worker, if any.
   void GiveUp(ActiveJob& job, const absl::Status& error);

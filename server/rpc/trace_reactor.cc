@@ -25,13 +25,9 @@ TraceReactor::TraceReactor(ServiceContext& services, std::string job)
 
 void TraceReactor::Begin() {
   self_ = shared_from_this();
-  if (absl::Status room = services_.transfer_streams.Begin(); !room.ok()) {
-    return Finish(ToGrpcStatus(room));
-  }
+  if (absl::Status room = services_.transfer_streams.Begin(); !room.ok()) return Fail(room);
   counted_ = true;
-  if (absl::Status form = CheckJobName(job_, "name"); !form.ok()) {
-    return Finish(ToGrpcStatus(form));
-  }
+  if (absl::Status form = CheckJobName(job_, "name"); !form.ok()) return Fail(form);
   subscription_ = services_.hub.Subscribe(job_, [weak = weak_from_this()](Topic) {
     if (const auto self = weak.lock()) self->services_.control.Post([self] { self->Look(); });
   });

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <system_error>
@@ -147,12 +148,12 @@ absl::Status StateDirectory::MakeAttempt(const std::string& job, int32_t attempt
 }
 
 absl::Status StateDirectory::DiscardPath(const std::string& path) const {
-  // A directory of its own makes the name free, whatever lies in the trash already.
-  std::string pattern = path_ + "/trash/XXXXXX";
-  if (mkdtemp(pattern.data()) == nullptr) return IoError(pattern, "mkdtemp", errno);
-  if (rename(path.c_str(), (pattern + "/content").c_str()) == 0 || errno == ENOENT) {
-    return absl::OkStatus();
-  }
+  // Nothing is made for it: what is deleted may be what fills the disk. The number makes the name
+  // free, whatever lies in the trash already.
+  static std::atomic<int64_t> discarded = 0;
+  const int64_t now = std::chrono::system_clock::now().time_since_epoch().count();
+  const std::string trash = absl::StrCat(path_, "/trash/", now, "-", ++discarded);
+  if (rename(path.c_str(), trash.c_str()) == 0 || errno == ENOENT) return absl::OkStatus();
   return IoError(path, "cannot move to the trash", errno);
 }
 
@@ -166,8 +167,9 @@ absl::Status StateDirectory::DiscardUnknown(const std::string& folder, const std
     if (!known.contains(kind + it->path().filename().string())) unknown.push_back(it->path());
   }
   if (error) return IoError(folder, "cannot list", error.value());
-  for (const std::string& path : unknown) PENSTOCK_RETURN_IF_ERROR(DiscardPath(path));
-  return absl::OkStatus();
+  absl::Status all;
+  for (const std::string& path : unknown) all.Update(DiscardPath(path));
+  return all;
 }
 
 absl::Status StateDirectory::DiscardUnknown(const std::set<std::string>& known) const {

@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/time/clock.h"
-
 namespace penstock::server {
 
 StepWatchdog::StepWatchdog(const WatchdogLimits& limits,
                            std::function<void(absl::Duration)> on_hang)
     : limits_(limits),
       on_hang_(std::move(on_hang)),
-      last_beat_(absl::Now()),
+      last_beat_(Clock::now()),
       thread_([this] { Run(); }) {}
 
 StepWatchdog::~StepWatchdog() {
@@ -24,8 +22,8 @@ StepWatchdog::~StepWatchdog() {
 
 void StepWatchdog::Beat() {
   absl::MutexLock lock(&mutex_);
-  const absl::Time now = absl::Now();
-  longest_ = std::max(longest_, now - last_beat_);
+  const Clock::time_point now = Clock::now();
+  longest_ = std::max(longest_, Silent(now));
   last_beat_ = now;
 }
 
@@ -33,6 +31,10 @@ void StepWatchdog::StepDone() {
   Beat();
   absl::MutexLock lock(&mutex_);
   has_step_ = true;
+}
+
+absl::Duration StepWatchdog::Silent(Clock::time_point now) const {
+  return absl::FromChrono(now - last_beat_);
 }
 
 absl::Duration StepWatchdog::Limit() const {
@@ -43,7 +45,7 @@ absl::Duration StepWatchdog::Limit() const {
 void StepWatchdog::Run() {
   absl::MutexLock lock(&mutex_);
   while (!stopping_) {
-    const absl::Duration silent = absl::Now() - last_beat_;
+    const absl::Duration silent = Silent(Clock::now());
     const absl::Duration limit = Limit();
     if (silent >= limit) {
       on_hang_(silent);

@@ -7,6 +7,7 @@
 // process, so `on_hang` is expected to end it.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <thread>
 
@@ -39,13 +40,15 @@ class StepWatchdog {
   void StepDone();
 
  private:
+  using Clock = std::chrono::steady_clock;  // a clock that is set does not make a card hang
   void Run();
+  absl::Duration Silent(Clock::time_point now) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Duration Limit() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const WatchdogLimits limits_;
   const std::function<void(absl::Duration)> on_hang_;
   absl::Mutex mutex_;
-  absl::Time last_beat_ ABSL_GUARDED_BY(mutex_);
+  Clock::time_point last_beat_ ABSL_GUARDED_BY(mutex_);
   absl::Duration longest_ ABSL_GUARDED_BY(mutex_) = absl::ZeroDuration();
   bool has_step_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -22,6 +22,7 @@ namespace penstock {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
 absl::Status Parse(const std::string& text, v1::JobSpec* spec) {
@@ -99,9 +100,12 @@ TEST(MessageFileTest, RefusesWhatIsNoIntegerInRange) {
                               "-9223372036854775809", "1,000", "64k", "64 GiB", "nan", "true"}) {
     EXPECT_THAT(Refusal(absl::StrCat("schedule: {max_steps: '", written, "'}")),
                 AllOf(HasSubstr("schedule.max_steps"), HasSubstr(written),
-                      HasSubstr("expected an integer from -9223372036854775808")))
+                      AnyOf(HasSubstr("expected an integer from -9223372036854775808"),
+                            HasSubstr("expected a whole number"))))
         << written;
   }
+  EXPECT_THAT(Refusal("limits: {host_memory_bytes: 16GiB}"), HasSubstr("number of bytes"));
+  EXPECT_THAT(Refusal("limits: {run_seconds: 1h}"), HasSubstr("number of seconds, such as 3600"));
   EXPECT_THAT(Refusal("seed: -1"), HasSubstr("from 0 to 18446744073709551615"));
   EXPECT_THAT(Refusal("limits: {compute_threads: 2147483648}"), HasSubstr("2147483647"));
 }

@@ -218,6 +218,11 @@ TEST_F(DaemonCheckpointsTest, AForkIsAJobThatReadsTheOthersCheckpointAndSaysWhat
   request.mutable_spec()->set_start_checkpoint("../2");
   EXPECT_EQ(ErrorInfoOf(client_->Create(request, &job)).reason(), reason::kRequestInvalid);
   request.mutable_spec()->set_start_checkpoint(parent + "/checkpoints/2");
+  request.mutable_spec()->mutable_schedule()->set_max_steps(2);
+  const grpc::Status at_its_end = client_->Create(request, &job);
+  EXPECT_EQ(ErrorInfoOf(at_its_end).reason(), reason::kSpecInvalid);
+  EXPECT_THAT(at_its_end.error_message(), HasSubstr("nothing is left to train"));
+  request.mutable_spec()->mutable_schedule()->set_max_steps(3);
   request.mutable_spec()->mutable_precision()->set_optimizer_state(v1::STATE_TYPE_INT8_BLOCKS);
   const google::rpc::ErrorInfo other_state = ErrorInfoOf(client_->Create(request, &job));
   EXPECT_EQ(other_state.reason(), reason::kCheckpointMismatch);

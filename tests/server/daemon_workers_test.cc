@@ -3,6 +3,8 @@
 #include <string.h>
 
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -16,6 +18,8 @@
 
 namespace penstock::server {
 namespace {
+
+namespace fs = std::filesystem;
 
 using std::chrono::milliseconds;
 using testing::HasSubstr;
@@ -74,6 +78,33 @@ TEST_F(DaemonTest, AMissingWorkerBinaryFailsTheJobNotTheDaemon) {
   const v1::Job job = client_->WaitForEnd(client_->Submit({}));
   EXPECT_EQ(job.state(), v1::JOB_STATE_FAILED);
   EXPECT_THAT(job.state_message(), HasSubstr("no-such-worker"));
+}
+
+TEST_F(DaemonTest, AWorkerThatCannotBeStartedNowIsStartedLater) {
+  options_.worker_start_retry = milliseconds(1000);
+  Start();
+  const std::string before = client_->Submit({{"steps", "1000"}, {"step_ms", "20"}});
+  v1::CreateJobRequest request = MakeRequest({});
+  request.set_job_id("blocked");
+  v1::Job job;
+  ASSERT_TRUE(client_->Create(request, &job).ok());
+  // No attempt can have its directory.
+  const std::string job_directory = directory_.state() + "/jobs/blocked";
+  fs::create_directories(job_directory);
+  std::ofstream(job_directory + "/attempts") << "in the way";
+  v1::CancelJobRequest cancel;
+  cancel.set_name(before);
+  grpc::ClientContext context;
+  v1::CancelJobResponse cancelled;
+  ASSERT_TRUE(client_->jobs->CancelJob(&context, cancel, &cancelled).ok());
+  const v1::Job waiting = client_->WaitFor("jobs/blocked", [](const v1::Job& seen) {
+    return seen.state() == v1::JOB_STATE_QUEUED && seen.attempt() == 1;
+  });
+  EXPECT_EQ(waiting.state_reason(), v1::STATE_REASON_BACK_OFF);
+  fs::remove(job_directory + "/attempts");
+  const v1::Job end = client_->WaitForEnd("jobs/blocked");
+  EXPECT_EQ(end.state(), v1::JOB_STATE_SUCCEEDED) << end.ShortDebugString();
+  EXPECT_GE(end.attempt(), 2);
 }
 
 TEST_F(DaemonTest, ALivingWorkerIsAdoptedAndNothingIsLostOrDoubled) {

@@ -47,6 +47,22 @@ TEST_F(TraceTest, TheTimelineOfARunningJobComesWhole) {
   EXPECT_TRUE(status.ok()) << "of an adopted worker: " << status.error_message();
 }
 
+// gRPC aborts the process of who finishes a call twice.
+TEST_F(TraceTest, ACallThatIsRefusedAndGivenUpEndsOnce) {
+  Start();
+  v1::TraceJobRequest request;
+  request.set_name("no name of a job");
+  for (int i = 0; i < 1000; ++i) {
+    grpc::ClientContext context;
+    const auto reader = client_->jobs->TraceJob(&context, request);
+    std::this_thread::sleep_for(std::chrono::microseconds(i));
+    context.TryCancel();
+    EXPECT_FALSE(reader->Finish().ok());
+  }
+  const std::string job = client_->Submit({{"steps", "1"}});
+  EXPECT_EQ(client_->WaitForEnd(job).state(), v1::JOB_STATE_SUCCEEDED);
+}
+
 TEST_F(TraceTest, WithoutARunningStepThereIsNone) {
   Start();
   grpc::Status status;

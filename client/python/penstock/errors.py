@@ -111,4 +111,7 @@ def from_rpc_error(error: grpc.RpcError, target: str) -> PenstockError:
                            metadata={"endpoint": target,
                                      "fix": "start penstockd, or name its endpoint with endpoint= or "
                                             "PENSTOCK_ENDPOINT"})
+    if code == "DEADLINE_EXCEEDED":
+        return PenstockError(f"the daemon at {target} did not answer in time; what was to be changed may have been "
+                             "changed all the same", code=code, reason="CALL_TIMED_OUT", metadata={"endpoint": target})
     return PenstockError(error.details() or code, code=code)

@@ -203,6 +203,85 @@ TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
   EXPECT_GT(saved, total);
 }
 
+// Loses its device in the nth micro-batch that is evaluated.
+class LosingEvaluation : public Executor {
+ public:
+  LosingEvaluation(std::unique_ptr<Executor> inner, int64_t at)
+      : inner_(std::move(inner)), at_(at) {}
+
+  absl::Status Prepare(const StepProgram& program) override { return inner_->Prepare(program); }
+  absl::Status Run(const StepProgram& program, const StepInput& input,
+                   StepResult& result) override {
+    const bool evaluates = program.updates == Updates::kNone && !input.micro_batches.empty();
+    if (evaluates && ++evaluated_ == at_) {
+      return Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed, "off the bus");
+    }
+    return inner_->Run(program, input, result);
+  }
+  std::span<const OpTime> timeline() const override { return inner_->timeline(); }
+
+ private:
+  const std::unique_ptr<Executor> inner_;
+  const int64_t at_;
+  int64_t evaluated_ = 0;
+};
+
+TEST_F(ResumeTest, AnEvaluationThatTheDeviceWasLostInIsMadeByTheNextAttempt) {
+  const RecordingObserver whole = MustTrain(Config("whole"));
+  const TrainConfig config = Config("run");
+  RecordingObserver lost;
+  const absl::Status status =
+      TrainWithPlan(
+          config,
+          [](const ModelInput& /*model*/, TrainingPlan& plan) {
+            plan.wrap_executor = [](std::unique_ptr<Executor> inner) {
+              return std::make_unique<LosingEvaluation>(std::move(inner), 1);
+            };
+          },
+          lost)
+          .status();
+  EXPECT_EQ(ReasonOf(status), reason::kDeviceFailed) << status;
+  EXPECT_THAT(lost.saved, ElementsAre(2));
+  EXPECT_THAT(lost.evaluations, IsEmpty());
+  const RecordingObserver rest = MustTrain(config);
+  ASSERT_EQ(rest.evaluations.size(), whole.evaluations.size());
+  for (size_t i = 0; i < rest.evaluations.size(); ++i) {
+    EXPECT_EQ(rest.evaluations[i].step, whole.evaluations[i].step);
+    EXPECT_EQ(rest.evaluations[i].loss, whole.evaluations[i].loss);
+  }
+}
+
+// Puts something in the way of the checkpoint of step 4 when that has been evaluated.
+class FourInTheWay : public RecordingObserver {
+ public:
+  explicit FourInTheWay(std::string directory) : directory_(std::move(directory)) {}
+  void OnEvaluation(const EvaluationRecord& record) override {
+    RecordingObserver::OnEvaluation(record);
+    if (record.step == 4) WriteFileOrDie(directory_ + "/4", "in the way");
+  }
+
+ private:
+  const std::string directory_;
+};
+
+TEST_F(ResumeTest, TheBestCheckpointStaysUntilABetterOneIsThere) {
+  TrainConfig config = Config("run");
+  config.checkpoints = {.keep_last = 1, .keep_best = true};
+  FourInTheWay observer(config.checkpoint_directory);
+  observer.stop_after = 5;
+  ASSERT_TRUE(Train(config, observer).ok());
+  ASSERT_EQ(observer.evaluations.size(), 2u);
+  ASSERT_LT(observer.evaluations[1].loss, observer.evaluations[0].loss);
+  ASSERT_EQ(observer.failed.size(), 1u);
+  EXPECT_EQ(observer.failed[0].first, 4);
+  fs::remove(config.checkpoint_directory + "/4");
+  EXPECT_THAT(StepsOf(config), ElementsAre(2, 5));
+  // The next attempt finds that the best of all is not there.
+  config.evaluation.every_steps = 100;
+  MustTrain(config, 1);
+  EXPECT_THAT(StepsOf(config), Contains(2));
+}
+
 TEST_F(ResumeTest, CheckpointsThatCannotBeWrittenFailTheRunOnlyIfItsWorkWouldBeLost) {
   // A file in place of the directory: no checkpoint can be written.
   TrainConfig config = Config("run");

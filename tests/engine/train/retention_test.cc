@@ -19,7 +19,7 @@ TEST(RetentionTest, NewestStay) {
 
 TEST(RetentionTest, EveryNthTheBestAndTheHeldStayBeside) {
   EXPECT_THAT(ChooseRemovals({.keep_last = 1, .keep_every_steps = 10},
-                             {.steps = {3, 5, 7, 10, 15, 20, 25}, .held = {5, 99}, .best = 7}),
+                             {.steps = {3, 5, 7, 10, 15, 20, 25}, .held = {5, 99}, .best = {7}}),
               ElementsAre(3, 15));
 }
 
