@@ -133,24 +133,30 @@ TEST_F(ResumeTest, ACheckpointThatSomebodyDeletesIsNoObstacle) {
   EXPECT_EQ(MustTrain(config, 1).resumed.at(0).step, 2);
 }
 
-// An executor whose device is lost when it is to begin the step that is numbered so, from 1.
+enum class Lost : uint8_t { kInStep, kInEvaluation };
+
+// An executor whose device is lost when it is to begin the step, or the micro-batch that is
+// evaluated, that is numbered so, from 1.
 class LosingExecutor : public Executor {
  public:
-  LosingExecutor(std::unique_ptr<Executor> inner, int64_t at) : inner_(std::move(inner)), at_(at) {}
+  LosingExecutor(std::unique_ptr<Executor> inner, Lost lost, int64_t at)
+      : inner_(std::move(inner)), lost_(lost), at_(at) {}
 
   absl::Status Prepare(const StepProgram& program) override { return inner_->Prepare(program); }
   absl::Status Run(const StepProgram& program, const StepInput& input,
                    StepResult& result) override {
-    steps_ += program.updates != Updates::kNone && !input.micro_batches.empty();
-    if (steps_ < at_) return inner_->Run(program, input, result);
+    const Lost kind = program.updates == Updates::kNone ? Lost::kInEvaluation : Lost::kInStep;
+    begun_ += !input.micro_batches.empty() && kind == lost_;
+    if (begun_ < at_) return inner_->Run(program, input, result);
     return Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed, "off the bus");
   }
   std::span<const OpTime> timeline() const override { return inner_->timeline(); }
 
  private:
   const std::unique_ptr<Executor> inner_;
+  const Lost lost_;
   const int64_t at_;
-  int64_t steps_ = 0;
+  int64_t begun_ = 0;
 };
 
 TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
@@ -179,7 +185,8 @@ TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
                    [&](const ModelInput& model, TrainingPlan& plan) {
                      UsePolicy(policy, model, plan);
                      plan.wrap_executor = [=](std::unique_ptr<Executor> inner) {
-                       return std::make_unique<LosingExecutor>(std::move(inner), lost_at);
+                       return std::make_unique<LosingExecutor>(std::move(inner), Lost::kInStep,
+                                                               lost_at);
                      };
                    },
                    observer)
@@ -203,29 +210,6 @@ TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
   EXPECT_GT(saved, total);
 }
 
-// Loses its device in the nth micro-batch that is evaluated.
-class LosingEvaluation : public Executor {
- public:
-  LosingEvaluation(std::unique_ptr<Executor> inner, int64_t at)
-      : inner_(std::move(inner)), at_(at) {}
-
-  absl::Status Prepare(const StepProgram& program) override { return inner_->Prepare(program); }
-  absl::Status Run(const StepProgram& program, const StepInput& input,
-                   StepResult& result) override {
-    const bool evaluates = program.updates == Updates::kNone && !input.micro_batches.empty();
-    if (evaluates && ++evaluated_ == at_) {
-      return Error(absl::StatusCode::kUnavailable, reason::kDeviceFailed, "off the bus");
-    }
-    return inner_->Run(program, input, result);
-  }
-  std::span<const OpTime> timeline() const override { return inner_->timeline(); }
-
- private:
-  const std::unique_ptr<Executor> inner_;
-  const int64_t at_;
-  int64_t evaluated_ = 0;
-};
-
 TEST_F(ResumeTest, AnEvaluationThatTheDeviceWasLostInIsMadeByTheNextAttempt) {
   const RecordingObserver whole = MustTrain(Config("whole"));
   const TrainConfig config = Config("run");
@@ -235,7 +219,7 @@ TEST_F(ResumeTest, AnEvaluationThatTheDeviceWasLostInIsMadeByTheNextAttempt) {
           config,
           [](const ModelInput& /*model*/, TrainingPlan& plan) {
             plan.wrap_executor = [](std::unique_ptr<Executor> inner) {
-              return std::make_unique<LosingEvaluation>(std::move(inner), 1);
+              return std::make_unique<LosingExecutor>(std::move(inner), Lost::kInEvaluation, 1);
             };
           },
           lost)
