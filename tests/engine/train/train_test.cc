@@ -325,6 +325,25 @@ TEST_F(TrainTest, StepsWithoutLabelsAreSkippedAndReported) {
   EXPECT_THAT(observer.log, HasSubstr("4"));
 }
 
+// The long prompt of a document fills whole rows, which come before its answer.
+TEST_F(TrainTest, RowsWithoutLabelsUseUpNoneOfTheTokensToEvaluate) {
+  TrainConfig config = TinyTrainConfig(dir_.Path("run"), Data("{\"ids\":[5,6,7]}\n"));
+  config.data.datasets[0].source.format = DataFormat::kTokenIdsJsonl;
+  config.batch = {.sequence_length = 4, .tokens_per_step = 4, .micro_batch_tokens = 4};
+  config.schedule.max_steps = 1;
+  WriteFileOrDie(dir_.Path("held_out.jsonl"),
+                 R"({"ids":[1,2,3,4,5,6,7,8,9,10],)"
+                 R"("labels":[-100,-100,-100,-100,-100,-100,-100,-100,9,10]})"
+                 "\n");
+  config.evaluation.datasets = {
+      {.source = {.format = DataFormat::kTokenIdsJsonl, .paths = {dir_.Path("held_out.jsonl")}}}};
+  config.evaluation.max_tokens = 4;
+  const RecordingObserver observer = MustTrain(config);
+  ASSERT_EQ(observer.evaluations.size(), 1u);
+  EXPECT_GT(observer.evaluations[0].labelled_tokens, 0);
+  EXPECT_GT(observer.evaluations[0].loss, 1);
+}
+
 TEST_F(TrainTest, DataWithoutAnyLabelIsRefused) {
   TrainConfig config =
       TinyTrainConfig(dir_.Path("run"), Data("{\"ids\":[5,6],\"labels\":[-100,-100]}\n"));
