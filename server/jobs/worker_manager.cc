@@ -177,7 +177,11 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
   if (started.ok()) started = SpawnWorker(job, device);
   if (started.ok()) return;
   started = Annotate(started, "the worker could not be started");
-  MayPass(ReasonOf(started)) ? StartLater(job, started) : GiveUp(job, started);
+  if (MayPass(ReasonOf(started))) {
+    StartLater(job, started);
+  } else {
+    GiveUp(job, started);
+  }
 }
 
 void WorkerManager::StartLater(ActiveJob& job, const absl::Status& error) {
