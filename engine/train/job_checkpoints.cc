@@ -138,14 +138,43 @@ bool JobCheckpoints::ExportBegun() const {
   return fs::exists(absl::StrCat(directory_, "/", kExportBegun), error);
 }
 
-void JobCheckpoints::Prune(std::set<int64_t> best) {
+std::set<int64_t> JobCheckpoints::BestToKeep(int64_t best) const {
+  const auto info_of = [this](int64_t step) -> std::optional<CheckpointInfo> {
+    const auto opened = OpenCheckpoint(PathOf(step), Verification::kSizes);
+    return opened.ok() ? std::optional((*opened)->info()) : std::nullopt;
+  };
+  std::set<int64_t> keep;
+  if (steps_.contains(best)) {
+    keep.insert(best);
+  } else {  // It could not be written: the best of those that were.
+    std::optional<BestEvaluation> lowest;
+    for (const int64_t step : steps_) {
+      const std::optional<CheckpointInfo> info = info_of(step);
+      if (!info || !info->evaluation_loss) continue;
+      if (!lowest || *info->evaluation_loss < lowest->loss) {
+        lowest = {.step = step, .loss = *info->evaluation_loss};
+      }
+    }
+    if (lowest) keep.insert(lowest->step);
+  }
+  // A run that rolls back has the best of that time again.
+  if (rule_.keep_newest_multiple_of > 0) {
+    const auto target = NewestMultiple(steps_, rule_.keep_newest_multiple_of);
+    const auto info = target ? info_of(*target) : std::nullopt;
+    if (info && info->best) keep.insert(info->best->step);
+  }
+  return keep;
+}
+
+void JobCheckpoints::Prune(std::optional<int64_t> best) {
   DeleteSuperseded(directory_);
   const absl::StatusOr<CheckpointHolds> holds = ListCheckpointHolds(directory_);
   if (!holds.ok()) {
     events_.log(absl::StrCat("no checkpoint is removed: ", std::string(holds.status().message())));
     return;
   }
-  RetentionState state{.steps = steps_, .held = {}, .best = std::move(best)};
+  RetentionState state{.steps = steps_, .held = {}};
+  if (best) state.best = BestToKeep(*best);
   for (const auto& [step, holders] : *holds) state.held.insert(step);
   for (const int64_t step : ChooseRemovals(rule_, state)) Remove(step);
 }

@@ -64,11 +64,9 @@ class JobCheckpoints {
                                           ProgressFunction progress,
                                           const CheckpointWriteOptions& options) const;
   void Saved(int64_t step) { steps_.insert(step); }
-  // Whether one that the run may go back to is kept.
-  bool may_roll_back() const { return rule_.keep_newest_multiple_of > 0; }
   // Removes what need not stay, and what was superseded. REQUIRES: one was saved by now. `best`:
-  // steps that stay for their evaluations.
-  void Prune(std::set<int64_t> best);
+  // the step whose evaluation is the lowest, if that is to stay.
+  void Prune(std::optional<int64_t> best);
 
   // A note in the directory that the job has begun to export to a place where nothing was. Best
   // effort: without it an attempt after the export finds the place taken.
@@ -79,6 +77,8 @@ class JobCheckpoints {
   JobCheckpoints(std::string directory, RetentionRule rule, Events events, std::set<int64_t> steps);
   absl::StatusOr<CheckpointInfo> Load(int64_t step, const RunFacts& facts, HostStore& store,
                                       ThreadPool& pool, ProgressFunction progress) const;
+  // What stays for `best`.
+  std::set<int64_t> BestToKeep(int64_t best) const;
   void SetAside(int64_t step, const absl::Status& why);
   void Remove(int64_t step);
 

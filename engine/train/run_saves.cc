@@ -10,7 +10,6 @@ using Clock = SaveSchedule::Clock;
 
 RunSaves::RunSaves(Args args)
     : args_(std::move(args)),
-      best_(args_.best),
       schedule_(args_.config, Clock::now()),
       save_(static_cast<int64_t>(args_.store.layout().blocks.size()), args_.threads) {}
 
@@ -68,21 +67,8 @@ void RunSaves::Report(const BackgroundSave::Result& result) {
        .write_seconds = result.write_seconds,
        .waited_seconds = waited_seconds_,
        .provenance_sha256 = result.written->provenance_sha256});
-  args_.checkpoints.Prune(BestToKeep());
-}
-
-std::set<int64_t> RunSaves::BestToKeep() {
-  if (!args_.config.keep_best) return {};
-  if (info_.best) {
-    const int64_t step = info_.best->step;
-    if (args_.checkpoints.Has(step)) best_.newest = step;
-    const int64_t every = args_.config.every_steps;
-    if (every > 0 && info_.step % every == 0) best_.at_rollback = step;
-  }
-  std::set<int64_t> keep;
-  if (best_.newest) keep.insert(*best_.newest);
-  if (args_.checkpoints.may_roll_back() && best_.at_rollback) keep.insert(*best_.at_rollback);
-  return keep;
+  args_.checkpoints.Prune(args_.config.keep_best && info_.best ? std::optional(info_.best->step)
+                                                               : std::nullopt);
 }
 
 }  // namespace penstock

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
-#include <set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -19,12 +17,6 @@
 
 namespace penstock {
 
-// Steps after which an evaluation was the lowest.
-struct BestSteps {
-  std::optional<int64_t> newest = {};       // of all so far that have a checkpoint
-  std::optional<int64_t> at_rollback = {};  // as of the checkpoint to which the run may roll back
-};
-
 // Thread-compatible: the training thread's.
 class RunSaves {
  public:
@@ -36,7 +28,6 @@ class RunSaves {
     JobCheckpoints& checkpoints;
     TrainObserver& observer;
     const ProvenanceSource& provenance;
-    BestSteps best = {};  // of what the run goes on from
     int threads = 1;
     std::vector<BlockId> update_order = {};  // of the run's steps, in the store
   };
@@ -65,11 +56,8 @@ class RunSaves {
 
  private:
   void Report(const BackgroundSave::Result& result);
-  // With keep_best. The one before stays until the new one is really there.
-  std::set<int64_t> BestToKeep();
 
   const Args args_;
-  BestSteps best_;
   SaveSchedule schedule_;
   absl::Status error_;
   CheckpointInfo info_;        // of the one that is written

@@ -10,7 +10,6 @@
 #include <fstream>
 #include <limits>
 #include <optional>
-#include <set>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -26,7 +25,6 @@
 #include "engine/exec/gpu_devices.h"
 #include "engine/tokenizer/tokenizer.h"
 #include "engine/train/checkpoint.h"
-#include "engine/train/checkpoint_directory.h"
 #include "engine/train/export.h"
 #include "engine/train/exported_template.h"
 #include "engine/train/import.h"
@@ -291,30 +289,6 @@ class TrainRun {
                      ", but the run has ", trainer_->total_steps(), "; use another checkpoint"));
   }
 
-  // The checkpoint of the step whose evaluation is the lowest of those that there are.
-  std::optional<int64_t> LowestThatIsThere() const {
-    std::optional<BestEvaluation> lowest;
-    const auto steps = ListCheckpointSteps(config_.checkpoint_directory);
-    for (const int64_t step : steps.ok() ? *steps : std::set<int64_t>()) {
-      const auto opened = OpenCheckpoint(checkpoints_->PathOf(step), Verification::kSizes);
-      const auto loss = opened.ok() ? (*opened)->info().evaluation_loss : std::nullopt;
-      if (loss && (!lowest || *loss < lowest->loss)) lowest = {.step = step, .loss = *loss};
-    }
-    return lowest ? std::optional(lowest->step) : std::nullopt;
-  }
-
-  // What is to be kept as the best when the run goes on.
-  BestSteps BestCheckpoints() const {
-    BestSteps best;
-    if (best_) best.newest = checkpoints_->Has(best_->step) ? best_->step : LowestThatIsThere();
-    if (!config_.loss_spikes.roll_back) return best;
-    const auto target = checkpoints_->StepToGoBackTo(config_.checkpoints.every_steps);
-    if (!target.ok() || !*target) return best;
-    const auto opened = OpenCheckpoint(checkpoints_->PathOf(**target), Verification::kSizes);
-    if (opened.ok() && (*opened)->info().best) best.at_rollback = (*opened)->info().best->step;
-    return best;
-  }
-
   void CreateSaves() {
     saves_.emplace(RunSaves::Args{.config = config_.checkpoints,
                                   .store = *store_,
@@ -322,7 +296,6 @@ class TrainRun {
                                   .checkpoints = *checkpoints_,
                                   .observer = observer_,
                                   .provenance = *provenance_,
-                                  .best = BestCheckpoints(),
                                   .threads = CheckpointThreads(plan_.threads),
                                   .update_order = trainer_->update_order()});
     trainer_->set_update_gate(saves_->gate());

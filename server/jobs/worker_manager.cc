@@ -188,18 +188,8 @@ void WorkerManager::StartLater(ActiveJob& job, const absl::Status& error) {
   spdlog::warn("{}: {}; it is tried again", job.name(), std::string(error.message()));
   if (job.worker && job.worker->process) job.worker->process->Kill();
   const std::string name = job.name();
-  absl::Status moved;
-  if (IsStopping(job.state())) {  // asked to while this could not be stored
-    moved = PutBack(job);
-  } else {
-    v1::Job after = job.stored.job;
-    after.set_state(v1::JOB_STATE_QUEUED);
-    after.set_state_reason(v1::STATE_REASON_BACK_OFF);
-    after.set_state_message(ValidUtf8(std::string(error.message())));
-    *after.mutable_not_before() =
-        TimeUtil::GetCurrentTime() + TimeUtil::MillisecondsToDuration(options_.start_retry.count());
-    moved = table_.Move(job, std::move(after), job.stored.worker_deaths);
-  }
+  const absl::Status moved = PutBack(job, v1::STATE_REASON_BACK_OFF,
+                                     ValidUtf8(std::string(error.message())), options_.start_retry);
   ActiveJob* const again = table_.Find(name);
   if (again != nullptr) again->worker.reset();
   if (moved.ok()) return;
@@ -419,7 +409,8 @@ absl::Status WorkerManager::RecoverJob(ActiveJob& job) {
     case ReconcileAction::kAdopt:
       return Adopt(job, *std::move(view.holder));
     case ReconcileAction::kNeverRan:
-      return PutBack(job);
+      return PutBack(job, v1::STATE_REASON_DAEMON_RESTART,
+                     "penstockd ended before it had started the worker", {});
     case ReconcileAction::kEnd:
       job.worker.emplace();
       PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
@@ -446,7 +437,8 @@ absl::Status WorkerManager::Adopt(ActiveJob& job, ProcessHandle process) {
   return WatchWorker(job);
 }
 
-absl::Status WorkerManager::PutBack(ActiveJob& job) {
+absl::Status WorkerManager::PutBack(ActiveJob& job, v1::StateReason reason,
+                                    const std::string& message, std::chrono::milliseconds pause) {
   if (IsStopping(job.state())) {
     // It never ran, so it has stopped.
     job.worker.emplace();
@@ -456,8 +448,12 @@ absl::Status WorkerManager::PutBack(ActiveJob& job) {
   v1::Job after = job.stored.job;
   after.clear_progress();
   after.set_state(v1::JOB_STATE_QUEUED);
-  after.set_state_reason(v1::STATE_REASON_DAEMON_RESTART);
-  after.set_state_message("penstockd ended before it had started the worker");
+  after.set_state_reason(reason);
+  after.set_state_message(message);
+  if (pause.count() > 0) {
+    *after.mutable_not_before() =
+        TimeUtil::GetCurrentTime() + TimeUtil::MillisecondsToDuration(pause.count());
+  }
   return table_.Move(job, std::move(after), job.stored.worker_deaths);
 }
 

@@ -97,8 +97,9 @@ class WorkerManager {
   absl::Status WatchWorker(ActiveJob& job);
   absl::Status Adopt(ActiveJob& job, ProcessHandle process);
   absl::Status RecoverJob(ActiveJob& job);
-  // Back to the queue with no death counted, or where it was to go when it stopped.
-  absl::Status PutBack(ActiveJob& job);
+  // Back to the queue with no death counted, for so long, or where it was to go when it stopped.
+  absl::Status PutBack(ActiveJob& job, v1::StateReason reason, const std::string& message,
+                       std::chrono::milliseconds pause);
   // Back to the queue for a while: its worker could not be started, and later perhaps can.
   void StartLater(ActiveJob& job, const absl::Status& error);
   void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
