@@ -654,6 +654,31 @@ class PlanTest(DaemonTest):
 
 
 class CommandLineTest(DaemonTest):
+    def test_lists_say_what_they_leave_out(self):
+        names = [self.client.wait(create(self.client, example_spec(max_steps=6)).name).name for _ in range(2)]
+        listed = cli(self.daemon, "jobs", "--limit", "1")
+        self.assertIn("--limit", listed.stderr)
+        self.assertEqual(len(listed.stdout.splitlines()), 2)
+        self.assertIn("nextPageToken", load_json(cli(self.daemon, "-o", "json", "jobs", "--limit", "1")))
+        self.assertEqual(cli(self.daemon, "jobs").stderr, "")
+        self.assertIn("2 of 6 points", cli(self.daemon, "metrics", names[0], "--max-points", "2").stderr)
+        for arguments, steps in [([], [1, 2, 3, 4, 5, 6]), (["--first", "2", "--last", "4"], [2, 3, 4])]:
+            metrics = cli(self.daemon, "-o", "json", "metrics", names[0], *arguments)
+            self.assertEqual([int(point["step"]) for point in load_json(metrics)["points"]], steps)
+            self.assertEqual(metrics.stderr, "")
+
+    def test_a_daemon_that_does_not_answer_in_time_is_no_bug(self):
+        self.daemon.process.send_signal(signal.SIGSTOP)
+        try:
+            late = cli(self.daemon, "--timeout", "1", "jobs", check=False)
+        finally:
+            self.daemon.process.send_signal(signal.SIGCONT)
+        # Whether the connection still came about is the kernel's choice.
+        self.assertIn(late.returncode, (3, 124), late)
+        if late.returncode == 124:
+            self.assertIn("CALL_TIMED_OUT", late.stderr)
+            self.assertIn("--timeout", late.stderr)
+
     def test_checkpoints_by_hand(self):
         cli(self.daemon, "submit", EXAMPLE / "job.yaml", "--job-id", "by-hand", "--set",
             "schedule.max_steps=100000", "--set", "evaluation.validation_fraction=0.1", "--set",

@@ -1,8 +1,16 @@
 #include "engine/train/retention.h"
 
+#include <string>
+#include <utility>
+
+#include "engine/base/thread_pool.h"
+#include "engine/train/checkpoint_directory.h"
+#include "engine/train/job_checkpoints.h"
+#include "engine/train/model_directory.h"
 #include "engine/train/save_schedule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/engine/train/weights_testing.h"
 
 namespace penstock {
 namespace {
@@ -64,6 +72,34 @@ TEST(SaveScheduleTest, FailedOneIsTriedAgain) {
   EXPECT_TRUE(schedule.Due(1, At(70)));
   schedule.Saved(At(71));
   EXPECT_FALSE(schedule.Due(1, At(1'000'000)));
+}
+
+// A run that goes back to step 5 has the best of that time again.
+TEST(JobCheckpointsTest, WhatWasBestWhereARunMayRollBackToStays) {
+  const testing::TempDir temp;
+  const auto config = testing::TinyConfig();
+  testing::WriteModel(temp.Path("model"), config,
+                      testing::MakeFiles(testing::SpecOf(config), WeightType::kFloat32, 1));
+  const auto model = ModelDirectory::Open(temp.Path("model"));
+  ASSERT_TRUE(model.ok()) << model.status();
+  const auto store = testing::MakeStore((*model)->layout());
+  ThreadPool pool(1);
+  const std::string directory = temp.Path("checkpoints");
+  auto opened = JobCheckpoints::Open(directory, {.keep_last = 1, .keep_newest_multiple_of = 5},
+                                     {.log = [](const std::string&) {}, .removed = [](int64_t) {}});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto save = [&](int64_t step, int64_t best) {
+    const CheckpointInfo info{
+        .step = step, .updates_applied = step, .best = BestEvaluation{.step = best, .loss = 1}};
+    ASSERT_TRUE(
+        opened->Write(*store, (*model)->source(), info, pool, testing::NoProgress, {}).ok());
+    opened->Saved(step);
+    opened->Prune(best);
+  };
+  for (const auto& [step, best] : {std::pair{4, 4}, {5, 4}, {6, 6}}) save(step, best);
+  EXPECT_THAT(*ListCheckpointSteps(directory), ElementsAre(4, 5, 6));
+  save(10, 6);  // the next place to go back to, of which 6 was the best
+  EXPECT_THAT(*ListCheckpointSteps(directory), ElementsAre(6, 10));
 }
 
 }  // namespace
