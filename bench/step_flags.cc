@@ -88,6 +88,7 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
       "save_place", flags.save_place, {{"device", SavePlace::kDevice}, {"host", SavePlace::kHost}});
   const auto update = Choose<UpdateTime>("update", flags.update,
                                          {{"next", UpdateTime::kNextStep},
+                                          {"next_moments_later", UpdateTime::kNextStepMomentsLater},
                                           {"end", UpdateTime::kEndOfStep},
                                           {"backward", UpdateTime::kWithBackward}});
   const auto type =

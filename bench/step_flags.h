@@ -19,12 +19,12 @@ struct StepFlags {
 
   std::string save = "input";         // all, attention, input
   std::string save_place = "device";  // device, host
-  std::string update = "next";        // next: hidden under the next step's forward; end; backward
-  std::string gradients = "bf16";     // bf16, fp32
-  std::string moments = "fp32";       // bf16, int8_blocks: then no block's state is on the device
-  int64_t round = 0;                  // micro-batches a round, 0: all
-  int64_t first_round = 0;            // micro-batches of the first round, 0: as the others
-  std::string first_save = "all";     // what it saves on the device, with first_round
+  std::string update = "next";  // under the next step's forward; next_moments_later; end; backward
+  std::string gradients = "bf16";  // bf16, fp32
+  std::string moments = "fp32";    // bf16, int8_blocks: then no block's state is on the device
+  int64_t round = 0;               // micro-batches a round, 0: all
+  int64_t first_round = 0;         // micro-batches of the first round, 0: as the others
+  std::string first_save = "all";  // what it saves on the device, with first_round
   // Its layers, from the last, that save everything, and from the first, that save on the host.
   int64_t first_save_all_layers = 0, first_host_layers = 0;
   int64_t slots = 2, head_chunk_rows = 2048, mlp_chunk_rows = 0;

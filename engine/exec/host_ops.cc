@@ -36,7 +36,7 @@ absl::Status UpdateSmallMoments(const cpu::Context& context, HostStore& store, B
   return absl::OkStatus();
 }
 
-absl::Status Update(const cpu::Context& context, HostStore& store, BlockId id,
+absl::Status Update(const cpu::Context& context, HostStore& store, BlockId id, UpdatePart part,
                     const float* gradient, const bf16* gradient_bf16, const StepUpdates& updates) {
   if (!updates.changes_weights()) return absl::OkStatus();
   updates.AskToChange(id);
@@ -48,7 +48,8 @@ absl::Status Update(const cpu::Context& context, HostStore& store, BlockId id,
                                .m = small ? nullptr : block.m.data(),
                                .v = small ? nullptr : block.v.data(),
                                .gradient = gradient,
-                               .gradient_bf16 = gradient_bf16};
+                               .gradient_bf16 = gradient_bf16,
+                               .part = part};
   if (small) return UpdateSmallMoments(context, store, id, arrays, updates);
   return UpdateParameters(context, store.layout().blocks[Index(id)], arrays, store.updates_applied,
                           updates);
@@ -75,14 +76,16 @@ AdamWArgs ParameterUpdate(const Parameter& parameter, const UpdateArrays& arrays
           .weight_decay = parameter.decay == Decay::kApply ? optimizer.weight_decay : 0.0,
           .gradient_scale = static_cast<float>(updates.decision().clip_scale),
           .bias_correction1 = 1 - std::pow(optimizer.beta1, t),
-          .bias_correction2 = 1 - std::pow(optimizer.beta2, t)};
+          .bias_correction2 = 1 - std::pow(optimizer.beta2, t),
+          .part = arrays.part};
 }
 
 absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block_id,
-                         const StepUpdates& updates) {
+                         UpdatePart part, const StepUpdates& updates) {
   const BlockStore& block = store.block(block_id);
   // The plane that the store does not have is empty: its data() may be null or not.
-  return Update(context, store, block_id, block.gradient.empty() ? nullptr : block.gradient.data(),
+  return Update(context, store, block_id, part,
+                block.gradient.empty() ? nullptr : block.gradient.data(),
                 block.gradient_bf16.empty() ? nullptr : block.gradient_bf16.data(), updates);
 }
 
@@ -98,7 +101,7 @@ absl::Status UpdateBlockFrom(const cpu::Context& context, HostStore& store, Bloc
                               "steps be skipped"));
   }
   const bool rounded = type == GradientType::kBfloat16;
-  return Update(context, store, block,
+  return Update(context, store, block, UpdatePart::kAll,
                 rounded ? nullptr : reinterpret_cast<const float*>(gradients),
                 rounded ? reinterpret_cast<const bf16*>(gradients) : nullptr, updates);
 }

@@ -14,7 +14,7 @@
 
 namespace penstock {
 
-// A block's arrays, all of its size, on the host or on a device.
+// A block's arrays, all of its size, on the host or on a device, and what of them changes.
 struct UpdateArrays {
   uint16_t* hi;
   int16_t* lo;
@@ -23,6 +23,7 @@ struct UpdateArrays {
   // The one that is not null.
   const float* gradient = nullptr;
   const bf16* gradient_bf16 = nullptr;
+  UpdatePart part = UpdatePart::kAll;
 };
 
 // What AdamW is to do to a parameter of the arrays.
@@ -45,7 +46,7 @@ absl::Status UpdateParameters(Context& context, const BlockLayout& layout,
 
 // The same on the planes of the host store.
 absl::Status UpdateBlock(const cpu::Context& context, HostStore& store, BlockId block,
-                         const StepUpdates& updates);
+                         UpdatePart part, const StepUpdates& updates);
 
 // The same with gradients that pass through a buffer and whose sum of squares is given:
 // FailedPrecondition / NON_FINITE, before anything of the block changes, if that is not finite.

@@ -12,6 +12,9 @@
 //
 // Gradients are f32 or bf16; one in bf16 gives the bits that its f32 value gives.
 //
+// UpdatePart::kWeights changes hi and lo alone and kMoments, which does not read them, m and v
+// alone; kMoments after kWeights gives the bits of kAll. A device knows kAll only.
+//
 // Shapes    hi, lo, m, v, gradient [count].
 // Numerics  the same bits with every CpuIsa and on CUDA; which NaN comes out of two is not
 //           promised, only that one does.
@@ -24,6 +27,7 @@
 #include "engine/base/bf16.h"
 #include "engine/kernels/context.h"
 #include "engine/kernels/cpu_isa.h"
+#include "engine/plan/update_part.h"
 
 namespace penstock {
 
@@ -40,6 +44,7 @@ struct AdamWArgs {
   float gradient_scale;     // clipping and averaging; 1 for none
   double bias_correction1;  // 1 - beta1^t, t = 1 for the first update
   double bias_correction2;  // 1 - beta2^t
+  UpdatePart part = UpdatePart::kAll;
 };
 
 absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args);

@@ -7,6 +7,7 @@
 #include "engine/cuda/status.h"
 #include "engine/kernels/adamw.h"
 #include "engine/kernels/adamw_scalars.h"
+#include "engine/kernels/contract.h"
 #include "engine/kernels/vector_cuda.cuh"
 
 namespace penstock {
@@ -127,6 +128,9 @@ absl::Status Launch(const cuda::Context& context, const AdamWArgs& args, const G
 
 absl::Status AdamW(const cuda::Context& context, const AdamWArgs& args) {
   PENSTOCK_RETURN_IF_ERROR(adamw::CheckContract(args));
+  PENSTOCK_RETURN_IF_ERROR(Require(args.part == UpdatePart::kAll, "AdamW",
+                                   "weights and moments at once on a device",
+                                   {{"part", static_cast<int64_t>(args.part)}}));
   if (args.count == 0) return absl::OkStatus();
   return args.gradient != nullptr ? Launch(context, args, args.gradient)
                                   : Launch(context, args, args.gradient_bf16);

@@ -2,12 +2,16 @@
 
 namespace penstock::adamw {
 
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 void UpdatePortable(const Scalars& scalars, const Range<Gradient>& range) {
-  for (int64_t i = 0; i < range.count; ++i) UpdateOne(scalars, range, i);
+  for (int64_t i = 0; i < range.count; ++i) UpdateOne<part>(scalars, range, i);
 }
 
-template void UpdatePortable(const Scalars& scalars, const Range<float>& range);
-template void UpdatePortable(const Scalars& scalars, const Range<bf16>& range);
+template void UpdatePortable<UpdatePart::kAll>(const Scalars&, const Range<float>&);
+template void UpdatePortable<UpdatePart::kAll>(const Scalars&, const Range<bf16>&);
+template void UpdatePortable<UpdatePart::kWeights>(const Scalars&, const Range<float>&);
+template void UpdatePortable<UpdatePart::kWeights>(const Scalars&, const Range<bf16>&);
+template void UpdatePortable<UpdatePart::kMoments>(const Scalars&, const Range<float>&);
+template void UpdatePortable<UpdatePart::kMoments>(const Scalars&, const Range<bf16>&);
 
 }  // namespace penstock::adamw

@@ -34,7 +34,7 @@ struct RoundingStream {
 };
 
 struct AdamWSmallMomentsArgs {
-  AdamWArgs update;  // m and v are null
+  AdamWArgs update;  // m and v are null, the part is kAll
   MomentType type;   // not kFloat32
   std::byte* m;
   std::byte* v;

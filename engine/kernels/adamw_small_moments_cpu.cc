@@ -74,7 +74,7 @@ void UpdateAll(const cpu::Context& context, const AdamWSmallMomentsArgs& args,
     for (int64_t at = begin; at < end; at += kMomentBlock) {
       const int64_t count = std::min(kMomentBlock, end - at);
       codec.Widen(at, count, m, v);
-      adamw::UpdateRange<Gradient>(
+      adamw::UpdateRange<UpdatePart::kAll, Gradient>(
           isa, scalars, {args.update.hi + at, args.update.lo + at, m, v, gradient + at, count});
       codec.Round(at, count, m, v);
     }
@@ -86,6 +86,9 @@ absl::Status CheckContract(const AdamWSmallMomentsArgs& args) {
   update.m = reinterpret_cast<float*>(args.m);
   update.v = reinterpret_cast<float*>(args.v);
   PENSTOCK_RETURN_IF_ERROR(adamw::CheckContract(update));
+  PENSTOCK_RETURN_IF_ERROR(Require(update.part == UpdatePart::kAll, "AdamWSmallMoments",
+                                   "weights and moments at once",
+                                   {{"part", static_cast<int64_t>(update.part)}}));
   const bool scales = args.m_scales != nullptr && args.v_scales != nullptr;
   return Require(args.type == MomentType::kBfloat16 ||
                      (args.type == MomentType::kInt8Blocks && (scales || args.update.count == 0)),

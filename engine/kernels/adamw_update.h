@@ -14,6 +14,7 @@
 #include "engine/kernels/adamw_scalars.h"
 #include "engine/kernels/isa_dispatch.h"
 #include "engine/memory/planes.h"
+#include "engine/plan/update_part.h"
 
 namespace penstock::adamw {
 
@@ -28,24 +29,24 @@ struct Range {
   int64_t count;
 };
 
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 void UpdatePortable(const Scalars& scalars, const Range<Gradient>& range);
 // REQUIRES: the machine has AVX2, or AVX-512 F, BW, VL and DQ.
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 void UpdateAvx2(const Scalars& scalars, const Range<Gradient>& range);
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 void UpdateAvx512(const Scalars& scalars, const Range<Gradient>& range);
 
 // REQUIRES: the machine has `isa`.
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 void UpdateRange(CpuIsa isa, const Scalars& scalars, const Range<Gradient>& range) {
   switch (isa) {
     case CpuIsa::kAvx512:
-      return UpdateAvx512(scalars, range);
+      return UpdateAvx512<part>(scalars, range);
     case CpuIsa::kAvx2:
-      return UpdateAvx2(scalars, range);
+      return UpdateAvx2<part>(scalars, range);
     case CpuIsa::kPortable:
-      return UpdatePortable(scalars, range);
+      return UpdatePortable<part>(scalars, range);
   }
 }
 
@@ -55,19 +56,23 @@ PENSTOCK_ALWAYS_INLINE float GradientAt(const bf16* gradient, int64_t i) {
 }
 
 // The reference for the order of operations, and the tail of the vector loops.
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 PENSTOCK_ALWAYS_INLINE void UpdateOne(const Scalars& s, const Range<Gradient>& range, int64_t i) {
   const float g = GradientAt(range.gradient, i) * s.gradient_scale;
-  float w = Join(range.hi[i], range.lo[i]) * s.keep;
   float m = range.m[i];
   m = (s.m_base_is_gradient ? g : m) + s.m_weight * (g - m);
   const float v = range.v[i] * s.beta2 + s.one_minus_beta2 * g * g;
-  w += s.minus_step_size * m / (std::sqrt(v) / s.sqrt_correction2 + s.epsilon);
-  const SplitValue split = Split(w);
-  range.hi[i] = split.hi;
-  range.lo[i] = split.lo;
-  range.m[i] = m;
-  range.v[i] = v;
+  if constexpr (ChangesMoments(part)) {
+    range.m[i] = m;
+    range.v[i] = v;
+  }
+  if constexpr (ChangesWeights(part)) {
+    float w = Join(range.hi[i], range.lo[i]) * s.keep;
+    w += s.minus_step_size * m / (std::sqrt(v) / s.sqrt_correction2 + s.epsilon);
+    const SplitValue split = Split(w);
+    range.hi[i] = split.hi;
+    range.lo[i] = split.lo;
+  }
 }
 
 }  // namespace penstock::adamw

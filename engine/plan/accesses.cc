@@ -144,9 +144,11 @@ class Collector {
       ReadGradients(op.block, op.gradients);
       Read(ResourceKind::kNormPartial, Index(op.block), {Meaning::kValue});
     }
-    for (ResourceKind kind : {ResourceKind::kHostWeights, ResourceKind::kHostOptimizer}) {
-      list_.push_back(
-          {kind, Index(op.block), AccessMode::kUpdate, {Meaning::kValue}, {Meaning::kValue}});
+    if (ChangesWeights(op.part)) UpdateOnHost(ResourceKind::kHostWeights, op.block);
+    if (ChangesMoments(op.part)) {
+      UpdateOnHost(ResourceKind::kHostOptimizer, op.block);
+    } else {
+      Read(ResourceKind::kHostOptimizer, Index(op.block), {Meaning::kValue});
     }
   }
 
@@ -206,6 +208,10 @@ class Collector {
   }
   void WriteHost(ResourceKind kind, int32_t index) {
     list_.push_back({kind, index, AccessMode::kWrite, {}, {Meaning::kValue}});
+  }
+  void UpdateOnHost(ResourceKind kind, BlockId block) {
+    list_.push_back(
+        {kind, Index(block), AccessMode::kUpdate, {Meaning::kValue}, {Meaning::kValue}});
   }
   void Sum(BufferId buffer, int32_t block, Accumulate accumulate) {
     const Content sums{Meaning::kGradients, block};

@@ -82,7 +82,9 @@ class Costs {
   double operator()(const ClipScale&) const { return 0; }
   double operator()(const DecideUnclipped&) const { return 0; }
   double operator()(const UpdateHost& op) const {
-    return Size(op.block) * AdamwShare() / machine_.adamw_parameters;
+    double share = op.part == UpdatePart::kAll ? AdamwShare() : kAdamwPartShare;
+    if (op.part == UpdatePart::kMoments) share *= input_.share_of_step;
+    return Size(op.block) * share / machine_.adamw_parameters;
   }
   // Planes and moments read and written, gradients read.
   double operator()(const UpdateDevice& op) const {

@@ -34,6 +34,9 @@ struct CostInput {
   // How many micro-batches of the step each of the program stands for: a search makes a few do
   // for many.
   double micro_batches_per_op = 1;
+  // Of the step's micro-batches, those that the program has and the ones they stand for: so much of
+  // the moments that are updated later falls to it, as the others give time for the rest.
+  double share_of_step = 1;
 };
 
 // Seconds of every op of the program, each alone.

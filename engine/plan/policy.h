@@ -48,6 +48,10 @@ enum class UpdateTime : uint8_t {
   // The host's part hides under the next step's forward pass: each block is updated before its
   // weights are needed.
   kNextStep,
+  // The same, and its moments behind the weights of all blocks, those first to which backward
+  // brings new gradients first. Forward waits for less, and the host moves more in all: for steps
+  // that leave it the time. The update of settle programs is in one.
+  kNextStepMomentsLater,
   // Each block as soon as its gradients are complete, under the rest of the backward pass. For
   // steps that do not clip: the global norm comes too late. Gradients pass through the host in a
   // few buffers, and the store needs no plane for them. One that is not finite ends the run, since
@@ -55,6 +59,11 @@ enum class UpdateTime : uint8_t {
   // the host between rounds.
   kWithBackward,
 };
+
+// Whether a step's update is pending when its program ends.
+constexpr bool LeavesUpdatePending(UpdateTime time) {
+  return time == UpdateTime::kNextStep || time == UpdateTime::kNextStepMomentsLater;
+}
 
 struct Policy {
   // Of every layer, unless `savings` has one entry a layer (layer 0 first).

@@ -85,6 +85,11 @@ bool HasRounds(Order order) { return order < Order::kOneRound; }
 bool HoldsWeights(Order order) { return order == Order::kRounds || order == Order::kOneRoundHeld; }
 bool HoldsSums(Order order) { return HasRounds(order) && order != Order::kRoundsThroughHost; }
 
+// By what candidates are compared, on a cautious machine.
+double Weighed(const Score& score) {
+  return score.seconds + kHostWeight * score.busy[static_cast<size_t>(Lane::kHost)];
+}
+
 // Of the profile's rates.
 constexpr double kCautiousAdamw = 0.85, kCautiousCopies = 0.9;
 
@@ -102,6 +107,9 @@ class Search {
         blocks_(input.spec.num_blocks()),
         micro_batches_(input.shape.micro_batches),
         cautious_(Cautious(input.machine)),
+        product_seconds_(static_cast<double>(micro_batches_ * input.shape.tokens_per_micro_batch) *
+                         TrainFlopsPerToken(input.spec, /*context=*/0) /
+                         input.machine.matmul_flops),
         with_backward_(input.base.update_time == UpdateTime::kWithBackward) {}
 
   absl::StatusOr<SearchResult> Run() {
@@ -142,6 +150,7 @@ class Search {
     return kind.first_round == 0 || kind.first_base == input_.save_at_most ? 0 : layers_;
   }
 
+  UpdateTime UpdateTimeOf(const Point& point) const;
   std::string FirstWords(const Kind& kind, const Point& point) const;
   Policy Make(const Kind& kind, const Point& point) const;
   std::string Words(const Kind& kind, const Point& point) const;
@@ -170,7 +179,8 @@ class Search {
   const int64_t layers_, blocks_;
   const int32_t micro_batches_;
   const MachineProfile cautious_;
-  const bool with_backward_;  // updates
+  const double product_seconds_;  // of a step that computes nothing twice
+  const bool with_backward_;      // updates
   std::optional<PolicyCandidate> best_;
   size_t best_kind_ = 0;  // in outcomes_
   std::vector<Outcome> outcomes_;
@@ -256,16 +266,28 @@ std::vector<Kind> Search::Kinds() const {
   return kinds;
 }
 
+// Moments later, where the host is through with both parts before the device is with the products:
+// who waits for the host all the time should not give it more to do.
+UpdateTime Search::UpdateTimeOf(const Point& point) const {
+  if (with_backward_) return UpdateTime::kWithBackward;
+  if (input_.space != SearchSpace::kEverything || point.state_blocks == blocks_) {
+    return UpdateTime::kEndOfStep;
+  }
+  if (input_.base.moment_type != MomentType::kFloat32) return UpdateTime::kNextStep;
+  double parameters = 0;
+  for (int64_t block = point.state_blocks; block < blocks_; ++block) {
+    parameters += static_cast<double>(input_.layout.blocks[block].size);
+  }
+  const double parts_seconds = 2 * kAdamwPartShare * parameters / cautious_.adamw_parameters;
+  return parts_seconds < product_seconds_ ? UpdateTime::kNextStepMomentsLater
+                                          : UpdateTime::kNextStep;
+}
+
 Policy Search::Make(const Kind& kind, const Point& point) const {
   Policy policy = input_.base;
   policy.micro_batches_per_round = kind.micro_batches_per_round;
   policy.micro_batches_in_first_round = kind.first_round;
-  const bool host_updates = point.state_blocks < blocks_;
-  if (!with_backward_) {
-    policy.update_time = input_.space == SearchSpace::kEverything && host_updates
-                             ? UpdateTime::kNextStep
-                             : UpdateTime::kEndOfStep;
-  }
+  policy.update_time = UpdateTimeOf(point);
   policy.saving = {kind.base, SavePlace::kDevice};
   policy.savings.assign(layers_, policy.saving);
   for (int64_t layer = 0; layer < layers_; ++layer) {
@@ -338,7 +360,9 @@ std::string Search::Words(const Kind& kind, const Point& point) const {
   return absl::StrCat(
       words, ", optimizer state of ",
       point.state_blocks == blocks_ ? std::string("all") : absl::StrCat(point.state_blocks, " of"),
-      " ", blocks_, " blocks on the device");
+      " ", blocks_, " blocks on the device",
+      UpdateTimeOf(point) == UpdateTime::kNextStepMomentsLater ? ", moments after all weights"
+                                                               : "");
 }
 
 absl::StatusOr<StepProgram> Search::Draft(const Policy& policy, int32_t micro_batches) {
@@ -409,7 +433,8 @@ absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batc
                           .head_chunk_rows = policy.head_chunk_rows,
                           .element_bytes = input_.shape.element_bytes,
                           .moment_type = policy.moment_type,
-                          .micro_batches_per_op = repeats},
+                          .micro_batches_per_op = repeats,
+                          .share_of_step = repeats * micro_batches / micro_batches_},
                          machine),
                ContentionOf(machine));
   return Score{simulation.seconds, simulation.busy_seconds, simulation.exposed_seconds};
@@ -511,13 +536,13 @@ void Search::Note(Outcome& outcome, Verdict verdict, const Point& point, double 
 }
 
 void Search::Offer(const Kind& kind, const Point& point, const Bytes& bytes, const Score& score) {
-  if (best_.has_value() && score.seconds >= best_->cautious_seconds) return;
+  if (best_.has_value() && Weighed(score) >= best_->weighed_seconds) return;
   best_kind_ = outcomes_.size() - 1;
   best_ = PolicyCandidate{.policy = Make(kind, point),
                           .words = Words(kind, point),
                           .arena_bytes = bytes.device,
                           .host_arena_bytes = bytes.host,
-                          .cautious_seconds = score.seconds};
+                          .weighed_seconds = Weighed(score)};
 }
 
 absl::Status Search::Try(const Kind& kind) {
@@ -531,13 +556,14 @@ absl::Status Search::Try(const Kind& kind) {
     const Point least = {state_blocks, 0, 0};
     const Point most = {state_blocks, MostLayers(kind), MostFirstLayers(kind)};
     PENSTOCK_ASSIGN_OR_RETURN(Score score, MostSaved(kind, most));
-    const bool loses = best_.has_value() && score.seconds >= best_->cautious_seconds;
+    const double seconds = Weighed(score);
+    const bool loses = best_.has_value() && seconds >= best_->weighed_seconds;
     // What loses is told only of where it loses least.
-    if (loses && outcome.verdict != Verdict::kUnfit && score.seconds >= outcome.seconds) continue;
+    if (loses && outcome.verdict != Verdict::kUnfit && seconds >= outcome.seconds) continue;
     PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(kind, least));
     if (bytes.device > input_.device_bytes) break;  // more state takes more
     if (loses) {
-      Note(outcome, Verdict::kBound, most, score.seconds);
+      Note(outcome, Verdict::kBound, most, seconds);
       continue;
     }
     Point point = least;
@@ -546,7 +572,7 @@ absl::Status Search::Try(const Kind& kind) {
     if (point.most_layers < most.most_layers || point.first_most_layers < most.first_most_layers) {
       PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point), cautious_));
     }
-    Note(outcome, Verdict::kScored, point, score.seconds);
+    Note(outcome, Verdict::kScored, point, Weighed(score));
     Offer(kind, point, bytes, score);
   }
   return absl::OkStatus();
@@ -604,7 +630,7 @@ void Search::AddRunnersUp() {
 std::string Search::Why(const Outcome& outcome) const {
   if (outcome.verdict != Verdict::kUnfit) {
     return absl::StrFormat("%s%.1f%% slower", outcome.verdict == Verdict::kBound ? "at least " : "",
-                           100 * (outcome.seconds / best_->cautious_seconds - 1));
+                           100 * (outcome.seconds / best_->weighed_seconds - 1));
   }
   const bool device = outcome.bytes.device > input_.device_bytes;
   return absl::StrCat("needs ",

@@ -9,6 +9,8 @@
 //   first   the first round as the others, or with more micro-batches, of which less is saved
 //   saving  each layer's input or attention side, on the device or on the host (in one
 //           round also of the first half of the layers); and everything for the last k layers
+//   updates under the next forward pass, weights and moments at once or moments later, by the time
+//           that the host has
 //   state   optimizer state of the first j blocks on the device, j from a fixed list
 // Of these k is not enumerated, nor is that of the first round: more saved is never slower, so it
 // is the largest that fits. What
@@ -46,6 +48,9 @@ struct SearchEffort {
   bool Spent() const { return ops >= most_ops; }
 };
 
+// What a second of the host's work weighs against one of the step when candidates are compared.
+inline constexpr double kHostWeight = 0.005;
+
 enum class SearchSpace : uint8_t {
   kEverything,
   // One round, streamed, saved tensors on the device, updates at the end of the step: where the
@@ -78,7 +83,9 @@ struct PolicyCandidate {
   int64_t arena_bytes = 0;  // likewise of the host
   int64_t host_arena_bytes = 0;
   double step_seconds = 0;
-  double cautious_seconds = 0;  // on a Cautious() machine: by this it was chosen
+  // On a Cautious() machine, and kHostWeight of the time that the host is busy: by this it was
+  // chosen.
+  double weighed_seconds = 0;
   std::array<double, kLaneCount> busy_seconds = {};
   std::array<double, kLaneCount> exposed_seconds = {};  // as in Simulation
 };
@@ -102,7 +109,8 @@ absl::StatusOr<SearchResult> ChoosePolicy(const SearchInput& input);
 
 // Hosts of one kind of machine differ, and what leans on them is exposed when they are slower, but
 // gains nothing when they are faster than needed. Of two policies that are as fast on paper, the
-// one that leans less on the host wins.
+// one that leans less on the host wins; of two that are as fast here as well, the one that gives it
+// less to do.
 MachineProfile Cautious(const MachineProfile& machine);
 
 // "compute: busy 92% of the step", "AdamW on the host: 0.93 s exposed".

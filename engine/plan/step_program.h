@@ -5,8 +5,8 @@
 // Order: ops of one lane run in list order. Across lanes an op starts only when every op named
 // in its `after` has finished; `after` names earlier ops of the list. Nothing else is implied.
 //
-// A program may begin with what an earlier one left: `held` buffers, and with UpdateTime::kNextStep
-// the gradients and the clip scale of the step before, which its update ops apply.
+// A program may begin with what an earlier one left: `held` buffers, and where that leaves its
+// update pending the gradients and the clip scale of the step before, which its update ops apply.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 
 #include "engine/base/ids.h"
 #include "engine/plan/policy.h"
+#include "engine/plan/update_part.h"
 
 namespace penstock {
 
@@ -153,6 +154,7 @@ struct DecideUnclipped {};
 struct UpdateHost {
   BlockId block;
   BufferId gradients = kNoBuffer;
+  UpdatePart part = UpdatePart::kAll;
 };
 // The same on the device, for a block whose state is held there.
 struct UpdateDevice {

@@ -125,7 +125,8 @@ class BodyText {
   std::string operator()(const UpdateHost& op) const {
     return absl::StrCat(
         "update_host ", Block(op.block),
-        op.gradients == kNoBuffer ? "" : absl::StrCat(" gradients=", Buf(op.gradients)));
+        op.gradients == kNoBuffer ? "" : absl::StrCat(" gradients=", Buf(op.gradients)),
+        op.part == UpdatePart::kAll ? "" : absl::StrCat(" part=", UpdatePartName(op.part)));
   }
   std::string operator()(const UpdateDevice& op) const {
     return absl::StrCat("update_device ", Block(op.block), " weights=", Buf(op.weights),

@@ -67,13 +67,13 @@ class ProgramBuilder {
   }
 
   absl::StatusOr<StepProgram> Settle(SettleGoal goal) {
-    const bool pending = policy_.update_time == UpdateTime::kNextStep;
+    const bool pending = LeavesUpdatePending(policy_.update_time);
     program_.updates = pending ? Updates::kPending : Updates::kNone;
     program_.micro_batches = 0;
     memory_.AllocateHeld();
     if (pending) memory_.AllocateHeldGradients();
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
-    if (pending) EmitUpdates();
+    if (pending) EmitUpdates(/*moments_later=*/false);
     ForEachBlock([&](BlockId block) {
       if (policy_.PlacementOf(Index(block)).weights && !HasState(block)) {
         Emit(Lane::kCopyIn, FetchWeights{block, memory_.own_weights(block)});
@@ -88,14 +88,14 @@ class ProgramBuilder {
 
  private:
   void EmitTrain() {
-    const bool pending = policy_.update_time == UpdateTime::kNextStep;
+    const bool pending = LeavesUpdatePending(policy_.update_time);
     program_.updates = pending ? Updates::kPending : Updates::kThisStep;
     memory_.AllocateHeld();
     memory_.AllocateHeldGradients();
     memory_.AllocateForward();
     memory_.AllocateBackward();
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
-    if (pending) EmitUpdates();
+    if (pending) EmitUpdates(policy_.update_time == UpdateTime::kNextStepMomentsLater);
     int32_t rounds = 0;
     for (int32_t mb = 0; mb < shape_.micro_batches;
          mb += policy_.RoundSize(mb, shape_.micro_batches))
@@ -109,7 +109,7 @@ class ProgramBuilder {
       EmbeddingBackward();
     }
     Emit(Lane::kHost, ClipScale{});
-    if (policy_.update_time == UpdateTime::kEndOfStep) EmitUpdates();
+    if (policy_.update_time == UpdateTime::kEndOfStep) EmitUpdates(/*moments_later=*/false);
     Hold(program_.leaves, pending ? Holding::kPendingUpdate : Holding::kState);
   }
 
@@ -143,15 +143,22 @@ class ProgramBuilder {
   void Emit(Lane lane, OpBody body) { program_.ops.push_back({lane, {}, std::move(body)}); }
 
   // The device's blocks first: forward can begin. Then in the order in which forward needs them.
-  void EmitUpdates() {
+  // What waits for later is first done where backward comes first.
+  void EmitUpdates(bool moments_later) {
     ForEachBlock([&](BlockId block) {
       if (!HasState(block)) return;
       Emit(Lane::kCompute, UpdateDevice{block, memory_.own_weights(block), memory_.state(block),
                                         memory_.complete(block)});
     });
+    const auto update_host = [&](BlockId block, UpdatePart part) {
+      if (!HasState(block)) Emit(Lane::kHost, UpdateHost{.block = block, .part = part});
+    };
     ForEachBlock([&](BlockId block) {
-      if (!HasState(block)) Emit(Lane::kHost, UpdateHost{block});
+      update_host(block, moments_later ? UpdatePart::kWeights : UpdatePart::kAll);
     });
+    for (int32_t block = program_.num_blocks - 1; moments_later && block >= 0; --block) {
+      update_host(BlockId{block}, UpdatePart::kMoments);
+    }
   }
 
   void PlanSlots(int32_t rounds, bool both_ways) {
@@ -402,6 +409,12 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
     return Contradiction(absl::StrCat("it keeps moments in ", MomentTypeName(policy.moment_type),
                                       ", which the host updates, and places state on the device, "
                                       "which updates float32 ones alone"));
+  }
+  if (policy.update_time == UpdateTime::kNextStepMomentsLater &&
+      policy.moment_type != MomentType::kFloat32) {
+    return Contradiction(absl::StrCat("it updates moments later, and keeps them in ",
+                                      MomentTypeName(policy.moment_type),
+                                      ", which are updated together with their weights"));
   }
   if (policy.update_time != UpdateTime::kWithBackward) return absl::OkStatus();
   if (state_on_device) {

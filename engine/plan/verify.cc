@@ -91,7 +91,10 @@ class IdCheck {
   bool operator()(const FetchSums& op) const { return Ok(op.block) && Ok(op.sums) && op.terms > 0; }
   bool operator()(const ClipScale&) const { return true; }
   bool operator()(const DecideUnclipped&) const { return true; }
-  bool operator()(const UpdateHost& op) const { return Ok(op.block) && OkHostOrNone(op.gradients); }
+  bool operator()(const UpdateHost& op) const {
+    const bool at_once = op.part == UpdatePart::kAll;
+    return Ok(op.block) && (at_once ? OkHostOrNone(op.gradients) : op.gradients == kNoBuffer);
+  }
   bool operator()(const UpdateDevice& op) const {
     return Ok(op.block) && Ok(op.weights) && Ok(op.state) && Ok(op.gradients);
   }
@@ -173,6 +176,7 @@ class Walker {
     const Op& op = program_.ops[index];
     clock_.Append(op);
     PENSTOCK_RETURN_IF_ERROR(CheckVersions(index, op));
+    PENSTOCK_RETURN_IF_ERROR(CheckMoments(index, op));
     const AccessList accesses = AccessesOf(program_, op);
     for (const Access& access : accesses) {
       PENSTOCK_RETURN_IF_ERROR(CheckOrder(index, access));
@@ -194,7 +198,9 @@ class Walker {
                                  program_.buffer(held.buffer).name, " but leaves ",
                                  found ? ContentText(*found) : "nothing"));
     }
-    return absl::OkStatus();
+    if (moments_due_.empty()) return absl::OkStatus();
+    return Broken(absl::StrCat("it updates the weights of block ", *moments_due_.begin(),
+                               " and not its moments"));
   }
 
  private:
@@ -244,8 +250,11 @@ class Walker {
     if (const auto* backward = std::get_if<BackwardBlock>(&op.body)) return Index(backward->block);
     return std::nullopt;
   }
+  // Likewise, whether it changes them.
   static std::optional<int32_t> UpdatedBlock(const Op& op) {
-    if (const auto* update = std::get_if<UpdateHost>(&op.body)) return Index(update->block);
+    if (const auto* update = std::get_if<UpdateHost>(&op.body)) {
+      return ChangesWeights(update->part) ? std::optional(Index(update->block)) : std::nullopt;
+    }
     if (const auto* update = std::get_if<UpdateDevice>(&op.body)) return Index(update->block);
     return std::nullopt;
   }
@@ -269,6 +278,27 @@ class Walker {
     return absl::OkStatus();
   }
 
+  // Moments follow the weights, with the same gradients.
+  absl::Status CheckMoments(int32_t index, const Op& op) {
+    if (const auto* update = std::get_if<UpdateHost>(&op.body)) {
+      if (update->part == UpdatePart::kWeights) moments_due_.insert(Index(update->block));
+      if (update->part != UpdatePart::kMoments || moments_due_.erase(Index(update->block)) == 1) {
+        return absl::OkStatus();
+      }
+      return Broken(absl::StrCat("moments updated without their weights: [", Text(index), "]"));
+    }
+    const auto* gradients = std::get_if<StoreGradients>(&op.body);
+    const auto* sums = std::get_if<StoreSums>(&op.body);
+    const bool stores = (gradients != nullptr && gradients->host == kNoBuffer) || sums != nullptr;
+    if (!stores || !moments_due_.contains(Index(sums ? sums->block : gradients->block))) {
+      return absl::OkStatus();
+    }
+    return Broken(
+        absl::StrCat("gradients written over those with which moments are still to be "
+                     "updated: [",
+                     Text(index), "]"));
+  }
+
   void Leave(const Access& access) {
     if (access.mode == AccessMode::kRead) return;
     if (access.kind != ResourceKind::kBuffer) {
@@ -290,7 +320,8 @@ class Walker {
   OrderClock clock_;
   std::vector<std::optional<Content>> buffers_;
   std::map<std::pair<ResourceKind, int32_t>, Content> host_;  // made in this step
-  std::set<int32_t> updated_;
+  std::set<int32_t> updated_;                                 // weights
+  std::set<int32_t> moments_due_;                             // of blocks whose weights are updated
   std::map<int32_t, bool> taken_fresh_;
 };
 

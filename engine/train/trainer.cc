@@ -121,7 +121,8 @@ absl::Status Trainer::RunIfAny(const StepProgram& program) {
 std::vector<BlockId> Trainer::update_order() const {
   std::vector<BlockId> order;
   for (const Op& op : full_program_.ops) {
-    if (const auto* update = std::get_if<UpdateHost>(&op.body)) order.push_back(update->block);
+    const auto* update = std::get_if<UpdateHost>(&op.body);
+    if (update != nullptr && ChangesWeights(update->part)) order.push_back(update->block);
   }
   return order;
 }

@@ -229,7 +229,7 @@ class CpuExecutor final : public Executor {
   }
 
   absl::Status RunOp(const UpdateHost& op) {
-    if (op.gradients == kNoBuffer) return UpdateBlock(host_, store_, op.block, updates_);
+    if (op.gradients == kNoBuffer) return UpdateBlock(host_, store_, op.block, op.part, updates_);
     return UpdateBlockFrom(host_, store_, op.block, Bytes(op.gradients), program_->gradient_type,
                            norm_partials_[Index(op.block)], updates_);
   }

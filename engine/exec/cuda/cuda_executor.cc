@@ -405,7 +405,7 @@ class CudaExecutor final : public Executor {
   }
 
   absl::Status RunOp(const UpdateHost& op, Lane) {
-    if (op.gradients == kNoBuffer) return UpdateBlock(host_, store_, op.block, updates_);
+    if (op.gradients == kNoBuffer) return UpdateBlock(host_, store_, op.block, op.part, updates_);
     return UpdateBlockFrom(host_, store_, op.block, Bytes(op.gradients), program_->gradient_type,
                            *parts_.sums.norm_partial(op.block), updates_);
   }

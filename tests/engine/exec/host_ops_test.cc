@@ -77,7 +77,8 @@ TEST(UpdateBlockTest, EitherGradientPlaneGivesTheSameBits) {
     const auto halves = StoreWith(GradientPlane::kBfloat16, type);
     const auto before = StoreWith(GradientPlane::kNone, type);
     for (HostStore* store : {floats.get(), halves.get()}) {
-      const absl::Status status = UpdateBlock(cpu::Context{&pool}, *store, BlockId{0}, updates);
+      const absl::Status status =
+          UpdateBlock(cpu::Context{&pool}, *store, BlockId{0}, UpdatePart::kAll, updates);
       ASSERT_TRUE(status.ok()) << status;
     }
     EXPECT_TRUE(SameBits(*floats, *halves));
@@ -157,7 +158,8 @@ TEST(UpdateBlockTest, GradientsFromABufferMustBeFinite) {
     EXPECT_TRUE(SameBits(*store, *before));
   }
   EXPECT_TRUE(update(*store, 1).ok());
-  EXPECT_TRUE(UpdateBlock(cpu::Context{&pool}, *planes, BlockId{0}, updates).ok());
+  EXPECT_TRUE(
+      UpdateBlock(cpu::Context{&pool}, *planes, BlockId{0}, UpdatePart::kAll, updates).ok());
   EXPECT_TRUE(SameBits(*store, *planes));
   EXPECT_TRUE(store->updating);
 }

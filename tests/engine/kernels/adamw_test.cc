@@ -35,12 +35,19 @@ class State {
 
   // Update number t, from 1.
   void Update(const cpu::Context& context, const Hyper& hyper, int t, const Floats& gradient,
-              CpuIsa isa) {
-    Update(context, hyper, t, gradient.data(), nullptr, isa);
+              CpuIsa isa, UpdatePart part = UpdatePart::kAll) {
+    Update(context, hyper, t, gradient.data(), nullptr, isa, part);
   }
   void Update(const cpu::Context& context, const Hyper& hyper, int t,
-              const std::vector<bf16>& gradient, CpuIsa isa) {
-    Update(context, hyper, t, nullptr, gradient.data(), isa);
+              const std::vector<bf16>& gradient, CpuIsa isa, UpdatePart part = UpdatePart::kAll) {
+    Update(context, hyper, t, nullptr, gradient.data(), isa, part);
+  }
+
+  void CopyTo(State& other) const {
+    std::copy_n(hi, count_, other.hi);
+    std::copy_n(lo, count_, other.lo);
+    std::copy_n(m, count_, other.m);
+    std::copy_n(v, count_, other.v);
   }
 
   Floats weights() const {
@@ -49,13 +56,11 @@ class State {
     return w;
   }
 
-  bool SameBits(const State& other) const {
-    const auto same = [&](const void* a, const void* b, int64_t size) {
-      return std::memcmp(a, b, count_ * size) == 0;
-    };
-    return same(hi, other.hi, 2) && same(lo, other.lo, 2) && same(m, other.m, 4) &&
-           same(v, other.v, 4);
+  bool SameBits(const State& other) const { return SameWeights(other) && SameMoments(other); }
+  bool SameWeights(const State& other) const {
+    return Same(hi, other.hi, 2) && Same(lo, other.lo, 2);
   }
+  bool SameMoments(const State& other) const { return Same(m, other.m, 4) && Same(v, other.v, 4); }
 
   uint16_t* hi;
   int16_t* lo;
@@ -63,10 +68,13 @@ class State {
   float* v;
 
  private:
+  bool Same(const void* a, const void* b, int64_t element_bytes) const {
+    return std::memcmp(a, b, count_ * element_bytes) == 0;
+  }
   static int64_t Spacing(int64_t count) { return (count * 4 / 4096 + 2) * 4096; }
 
   void Update(const cpu::Context& context, const Hyper& hyper, int t, const float* gradient,
-              const bf16* gradient_bf16, CpuIsa isa) {
+              const bf16* gradient_bf16, CpuIsa isa, UpdatePart part) {
     const absl::Status status = AdamW(context,
                                       {.hi = hi,
                                        .lo = lo,
@@ -82,7 +90,8 @@ class State {
                                        .weight_decay = hyper.weight_decay,
                                        .gradient_scale = hyper.gradient_scale,
                                        .bias_correction1 = 1 - std::pow(hyper.beta1, t),
-                                       .bias_correction2 = 1 - std::pow(hyper.beta2, t)},
+                                       .bias_correction2 = 1 - std::pow(hyper.beta2, t),
+                                       .part = part},
                                       isa);
     ASSERT_TRUE(status.ok()) << status;
   }
@@ -154,6 +163,33 @@ TEST(AdamWTest, GradientsInBfloat16GiveTheBitsOfTheirFloats) {
         }
         EXPECT_TRUE(state.SameBits(expected))
             << "isa " << static_cast<int>(isa) << ", count " << count << ", offset " << offset;
+      }
+    }
+  }
+}
+
+TEST(AdamWTest, WeightsFirstAndMomentsLaterGiveTheBitsOfTheWhole) {
+  ThreadPool one(1);
+  ThreadPool three(3);
+  for (const int64_t count : {1, 15, 16, 33, 100, 50021}) {
+    for (const double beta1 : {0.9, 0.3}) {  // both forms of lerp
+      const Hyper hyper{.beta1 = beta1, .gradient_scale = 0.37f};
+      const Floats weights = Random(count, 1, 0.02f);
+      for (const CpuIsa isa : Isas()) {
+        SCOPED_TRACE(testing::Message() << "isa " << static_cast<int>(isa) << ", count " << count);
+        State whole(weights, 0), parts(weights, 3);
+        for (int t = 1; t <= 3; ++t) {
+          const std::vector<bf16> gradient = Rounded(Random(count, 10 + t));
+          State before(weights, 0);
+          whole.CopyTo(before);
+          whole.Update({&one}, hyper, t, gradient, isa);
+          parts.Update({&three}, hyper, t, gradient, isa, UpdatePart::kWeights);
+          EXPECT_TRUE(parts.SameWeights(whole));
+          EXPECT_TRUE(parts.SameMoments(before));
+          EXPECT_FALSE(parts.SameMoments(whole));
+          parts.Update({&three}, hyper, t, Widened(gradient), isa, UpdatePart::kMoments);
+          EXPECT_TRUE(parts.SameBits(whole));
+        }
       }
     }
   }

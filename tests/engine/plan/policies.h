@@ -87,6 +87,10 @@ inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
     deferred.name += "_next_step";
     deferred.policy.update_time = UpdateTime::kNextStep;
     policies.push_back(deferred);
+    NamedPolicy in_parts = policies[i];
+    in_parts.name += "_moments_later";
+    in_parts.policy.update_time = UpdateTime::kNextStepMomentsLater;
+    policies.push_back(in_parts);
   }
   for (NamedPolicy& policy : policies) policy.policy.gradient_type = type;
   return policies;

@@ -155,6 +155,35 @@ TEST(PolicyProgramTest, AnUpdateOfTheNextStepComesBeforeTheWeightsAreTaken) {
   EXPECT_EQ(Index(forward.after[0]), FindOp<UpdateHost>(program, 1));
 }
 
+TEST(PolicyProgramTest, MomentsLaterComeAfterAllWeightsAndFirstWhereBackwardBegins) {
+  const StepProgram program = *Build({.update_time = UpdateTime::kNextStepMomentsLater});
+  std::vector<std::pair<UpdatePart, int32_t>> updates, expected;
+  for (const Op& op : program.ops) {
+    if (const auto* update = std::get_if<UpdateHost>(&op.body)) {
+      updates.emplace_back(update->part, Index(update->block));
+    }
+  }
+  for (int32_t block = 0; block < kLayers + 2; ++block) {
+    expected.emplace_back(UpdatePart::kWeights, block);
+  }
+  for (int32_t block = kLayers + 1; block >= 0; --block) {
+    expected.emplace_back(UpdatePart::kMoments, block);
+  }
+  EXPECT_EQ(updates, expected);
+  // Forward waits for weights alone, and new gradients for the moments.
+  const Op& fetch = program.ops[FindOp<FetchWeights>(program, 1)];
+  ASSERT_EQ(fetch.after.size(), 1u);
+  EXPECT_EQ(Index(fetch.after[0]), FindOp<UpdateHost>(program, 1));
+  const Op& store = program.ops[FindOp<StoreGradients>(program, 0)];
+  EXPECT_THAT(store.after, testing::Contains(OpId{FindOp<UpdateHost>(program, kLayers + 2)}));
+  // Where nothing else is to be done, they come together.
+  const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
+  EXPECT_EQ(Count<UpdateHost>(BuildSettleProgram(spec, MakeLayout(spec),
+                                                 {.update_time = UpdateTime::kNextStepMomentsLater},
+                                                 kShape, SettleGoal::kReadStore)),
+            kLayers + 2);
+}
+
 // What another micro-batch of the first round saves lies in gradient sums, but for the first
 // layer's.
 TEST(PolicyProgramTest, AnotherMicroBatchInTheFirstRoundTakesLittleMemory) {
@@ -221,6 +250,8 @@ TEST(PolicyProgramTest, RefusesPoliciesThatContradictThemselves) {
     EXPECT_THAT(std::string(status.message()), HasSubstr(text));
   };
   refused({.placements = {BlockPlacement{}}}, "places 1 blocks");
+  refused({.moment_type = MomentType::kBfloat16, .update_time = UpdateTime::kNextStepMomentsLater},
+          "updates moments later, and keeps them in bfloat16");
   refused({.savings = {Saving{}}}, "saves 1 layers");
   refused({.decoder_slots = 0}, "must be positive");
   refused({.mlp_chunk_rows = -1}, "must be positive");

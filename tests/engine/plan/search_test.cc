@@ -70,6 +70,21 @@ int64_t LayersSaving(const Policy& policy, SaveLevel level) {
                        [&](const Saving& saving) { return saving.level == level; });
 }
 
+// Of a full step, simulated.
+double StepSeconds(const Case& job, const Policy& policy) {
+  const SearchInput input = job.Input();
+  const auto program = BuildTrainProgram(job.spec, job.layout, policy, input.shape);
+  EXPECT_TRUE(program.ok()) << program.status();
+  return Simulate(*program,
+                  OpSeconds(*program, job.spec, job.layout,
+                            {.tokens_per_micro_batch = job.micro_batch_tokens,
+                             .mean_document_tokens = input.mean_document_tokens,
+                             .head_chunk_rows = input.base.head_chunk_rows},
+                            input.machine),
+                  ContentionOf(input.machine))
+      .seconds;
+}
+
 // Full size: verified, inside the budgets, as many bytes as the search said, and its time.
 void ExpectAsPromised(const Case& job, const PolicyCandidate& candidate) {
   const SearchInput input = job.Input();
@@ -81,14 +96,7 @@ void ExpectAsPromised(const Case& job, const PolicyCandidate& candidate) {
   EXPECT_EQ(program->arena_bytes, candidate.arena_bytes);
   EXPECT_EQ(program->host_arena_bytes, candidate.host_arena_bytes);
   EXPECT_LE(program->host_arena_bytes, job.host_bytes);
-  const double seconds = Simulate(*program,
-                                  OpSeconds(*program, job.spec, job.layout,
-                                            {.tokens_per_micro_batch = job.micro_batch_tokens,
-                                             .mean_document_tokens = input.mean_document_tokens,
-                                             .head_chunk_rows = input.base.head_chunk_rows},
-                                            input.machine),
-                                  ContentionOf(input.machine))
-                             .seconds;
+  const double seconds = StepSeconds(job, candidate.policy);
   EXPECT_NEAR(candidate.step_seconds, seconds, 0.01 * seconds) << candidate.words;
 }
 
@@ -175,8 +183,8 @@ TEST(SearchTest, MoreMemoryIsNeverSlowerAndExactlyTheBytesOfAnAnswerGiveItAgain)
           }
           EXPECT_LE(found->best.arena_bytes, job.device_bytes);
           EXPECT_LE(found->best.host_arena_bytes, job.host_bytes);
-          EXPECT_GE(found->best.cautious_seconds, faster);
-          faster = found->best.cautious_seconds;
+          EXPECT_GE(found->best.weighed_seconds, faster);
+          faster = found->best.weighed_seconds;
           ExpectAsPromised(job, found->best);
           job.device_bytes = found->best.arena_bytes;
           const auto again = ChoosePolicy(job.Input());
@@ -247,12 +255,12 @@ TEST(SearchTest, NoPolicyThatFitsIsFaster) {
             const CostInput cost{.tokens_per_micro_batch = 512,
                                  .mean_document_tokens = 1024,
                                  .head_chunk_rows = 2048};
-            const double seconds =
-                Simulate(*program,
-                         OpSeconds(*program, job.spec, job.layout, cost, Cautious(input.machine)),
-                         ContentionOf(Cautious(input.machine)))
-                    .seconds;
-            EXPECT_LE(found->best.cautious_seconds, 1.000001 * seconds);
+            const Simulation simulation = Simulate(
+                *program, OpSeconds(*program, job.spec, job.layout, cost, Cautious(input.machine)),
+                ContentionOf(Cautious(input.machine)));
+            const double host = simulation.busy_seconds[static_cast<size_t>(Lane::kHost)];
+            EXPECT_LE(found->best.weighed_seconds,
+                      1.000001 * (simulation.seconds + kHostWeight * host));
           }
         }
       }
@@ -323,12 +331,30 @@ TEST(SearchTest, RoundsThatAreKeptArePlannedInsideOtherCapsOrRefused) {
     }
     EXPECT_EQ(RoundingOf(same->best.policy), kept);
     ASSERT_TRUE(free.ok());
-    EXPECT_LE(free->best.cautious_seconds, same->best.cautious_seconds);
+    EXPECT_LE(free->best.weighed_seconds, same->best.weighed_seconds);
     others |= same->best.words != roomy->best.words;
     ExpectAsPromised(job, same->best);
   }
   EXPECT_TRUE(others);   // they run otherwise
   EXPECT_TRUE(refused);  // and where they do not fit, others would
+}
+
+// The host is through with weights sooner when moments wait, and has more to do in all.
+TEST(SearchTest, MomentsComeLaterWhereTheStepLeavesTheHostTheTime) {
+  const Case large,
+      small{.micro_batch_tokens = 2048, .micro_batches = 1, .device_bytes = 30 * kGib};
+  for (const auto& [job, chosen, other] :
+       {std::tuple(large, UpdateTime::kNextStepMomentsLater, UpdateTime::kNextStep),
+        std::tuple(small, UpdateTime::kNextStep, UpdateTime::kNextStepMomentsLater)}) {
+    const auto found = ChoosePolicy(job.Input());
+    ASSERT_TRUE(found.ok()) << found.status();
+    Policy policy = found->best.policy;
+    EXPECT_EQ(policy.update_time, chosen);
+    EXPECT_EQ(found->best.words.find("moments after all weights") != std::string::npos,
+              chosen == UpdateTime::kNextStepMomentsLater);
+    policy.update_time = other;
+    EXPECT_LT(StepSeconds(job, found->best.policy), 0.98 * StepSeconds(job, policy));
+  }
 }
 
 // On a device with little room for state, where float32 would gain by it.

@@ -15,13 +15,16 @@ namespace {
 
 using ::testing::HasSubstr;
 
-StepProgram Program(HeadWeights head = HeadWeights::kSeparate, SaveLevel level = SaveLevel::kAll) {
+StepProgram Build(const Policy& policy, HeadWeights head) {
   const ModelSpec spec = TinySpec(3, head);
-  const auto program =
-      BuildTrainProgram(spec, MakeLayout(spec), {.saving = {.level = level}, .decoder_slots = 2},
-                        {.micro_batches = 2, .tokens_per_micro_batch = 8});
+  const auto program = BuildTrainProgram(spec, MakeLayout(spec), policy,
+                                         {.micro_batches = 2, .tokens_per_micro_batch = 8});
   EXPECT_TRUE(program.ok()) << program.status();
   return *program;
+}
+
+StepProgram Program(HeadWeights head = HeadWeights::kSeparate, SaveLevel level = SaveLevel::kAll) {
+  return Build({.saving = {.level = level}, .decoder_slots = 2}, head);
 }
 
 // Where a mutation is not about order, the order is derived again, so that it is not to blame.
@@ -121,6 +124,38 @@ INSTANTIATE_TEST_SUITE_P(
                  slot1.offset = slot0.offset;
                }}),
     [](const auto& info) { return info.param.name; });
+
+// Blocks 0 to 4: five updates of weights, then those of moments of blocks 4 to 0.
+TEST(VerifyTest, MomentsFollowTheirWeightsWithTheSameGradients) {
+  const StepProgram program =
+      Build({.update_time = UpdateTime::kNextStepMomentsLater}, HeadWeights::kSeparate);
+  const auto message = [&](const std::function<void(StepProgram&)>& mutate) {
+    StepProgram broken = program;
+    mutate(broken);
+    DeriveOrder(broken);
+    return std::string(Verify(broken).message());
+  };
+  const int32_t last_moments = FindOp<UpdateHost>(program, 9);
+  ASSERT_THAT(OpText(program, OpId{last_moments}), HasSubstr("update_host block=0 part=moments"));
+  EXPECT_THAT(message([&](StepProgram& p) {
+                Erase(p, FindOp<StoreGradients>(p, 4));
+                Erase(p, last_moments);
+              }),
+              HasSubstr("the weights of block 0 and not its moments"));
+  EXPECT_THAT(message([](StepProgram& p) { Erase(p, FindOp<UpdateHost>(p, 0)); }),
+              HasSubstr("moments updated without their weights"));
+  EXPECT_THAT(message([&](StepProgram& p) { p.ops.push_back(p.ops[last_moments]); }),
+              HasSubstr("moments updated without their weights"));
+  EXPECT_THAT(message([&](StepProgram& p) {
+                p.ops.push_back(p.ops[last_moments]);
+                Erase(p, last_moments);
+              }),
+              HasSubstr("gradients written over those with which moments are still"));
+  EXPECT_THAT(message([](StepProgram& p) {
+                OpBodyOf<UpdateHost>(p, 0).gradients = OpBodyOf<StoreGradients>(p, 0).gradients;
+              }),
+              HasSubstr("not there"));
+}
 
 TEST(VerifyTest, AcceptsWhatThePlannerWrites) {
   for (HeadWeights head : {HeadWeights::kSeparate, HeadWeights::kTiedToEmbedding}) {

@@ -175,7 +175,7 @@ TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
     const bool state_on_device =
         std::any_of(policy.placements.begin(), policy.placements.end(),
                     [](const BlockPlacement& placement) { return placement.state; });
-    const bool deferred = policy.update_time == UpdateTime::kNextStep;
+    const bool deferred = LeavesUpdatePending(policy.update_time);
     for (int64_t at = 1; at <= total; ++at) {
       SCOPED_TRACE(absl::StrCat("policy ", number, " lost in step ", at));
       const TrainConfig config = config_of(absl::StrCat("run", number, "-", at));

@@ -36,6 +36,7 @@ std::vector<Policy> DeferringAndPlacing() {
     return std::vector<BlockPlacement>(4, placement);
   };
   return {{.update_time = UpdateTime::kNextStep},
+          {.update_time = UpdateTime::kNextStepMomentsLater},
           {.micro_batches_per_round = 1,
            .placements = all({.weights = true, .gradients = true, .state = true})},
           {.micro_batches_per_round = 1,
@@ -46,7 +47,7 @@ std::vector<Policy> DeferringAndPlacing() {
           {.micro_batches_per_round = 1,
            .update_time = UpdateTime::kNextStep,
            .placements = all({.weights = true, .gradients = true, .state = true})},
-          {.update_time = UpdateTime::kNextStep,
+          {.update_time = UpdateTime::kNextStepMomentsLater,
            .placements = {{},
                           {.weights = true, .gradients = true, .state = true},
                           {.weights = true},
