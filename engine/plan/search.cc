@@ -66,6 +66,7 @@ struct Bytes {
 
 struct Score {
   double seconds = 0;
+  double host_seconds = 0;  // of the host's ops, each alone
   std::array<double, kLaneCount> busy = {}, exposed = {};
 };
 
@@ -86,9 +87,7 @@ bool HoldsWeights(Order order) { return order == Order::kRounds || order == Orde
 bool HoldsSums(Order order) { return HasRounds(order) && order != Order::kRoundsThroughHost; }
 
 // By what candidates are compared, on a cautious machine.
-double Weighed(const Score& score) {
-  return score.seconds + kHostWeight * score.busy[static_cast<size_t>(Lane::kHost)];
-}
+double Weighed(const Score& score) { return score.seconds + kHostWeight * score.host_seconds; }
 
 // Of the profile's rates.
 constexpr double kCautiousAdamw = 0.85, kCautiousCopies = 0.9;
@@ -425,19 +424,23 @@ absl::StatusOr<Score> Search::Simulated(const Policy& policy, int32_t micro_batc
                                         const MachineProfile& machine) {
   PENSTOCK_ASSIGN_OR_RETURN(StepProgram program, Draft(policy, micro_batches));
   DeriveOrder(program);
-  const Simulation simulation =
-      Simulate(program,
-               OpSeconds(program, input_.spec, input_.layout,
-                         {.tokens_per_micro_batch = input_.shape.tokens_per_micro_batch,
-                          .mean_document_tokens = input_.mean_document_tokens,
-                          .head_chunk_rows = policy.head_chunk_rows,
-                          .element_bytes = input_.shape.element_bytes,
-                          .moment_type = policy.moment_type,
-                          .micro_batches_per_op = repeats,
-                          .share_of_step = repeats * micro_batches / micro_batches_},
-                         machine),
-               ContentionOf(machine));
-  return Score{simulation.seconds, simulation.busy_seconds, simulation.exposed_seconds};
+  const std::vector<double> op_seconds =
+      OpSeconds(program, input_.spec, input_.layout,
+                {.tokens_per_micro_batch = input_.shape.tokens_per_micro_batch,
+                 .mean_document_tokens = input_.mean_document_tokens,
+                 .head_chunk_rows = policy.head_chunk_rows,
+                 .element_bytes = input_.shape.element_bytes,
+                 .moment_type = policy.moment_type,
+                 .micro_batches_per_op = repeats,
+                 .share_of_step = repeats * micro_batches / micro_batches_},
+                machine);
+  const Simulation simulation = Simulate(program, op_seconds, ContentionOf(machine));
+  double host_seconds = 0;
+  for (size_t i = 0; i < op_seconds.size(); ++i) {
+    if (program.ops[i].lane == Lane::kHost) host_seconds += op_seconds[i];
+  }
+  return Score{simulation.seconds, host_seconds, simulation.busy_seconds,
+               simulation.exposed_seconds};
 }
 
 absl::StatusOr<Score> Search::ScoreOf(const Policy& policy, const MachineProfile& machine) {
@@ -457,6 +460,7 @@ absl::StatusOr<Score> Search::ScoreOf(const Policy& policy, const MachineProfile
   PENSTOCK_ASSIGN_OR_RETURN(const Score less, Simulated(policy, some - round, 1, machine));
   const int32_t rounds_left = (micro_batches_ - some) / round;
   score.seconds = Extrapolate(score.seconds, less.seconds, rounds_left);
+  score.host_seconds = Extrapolate(score.host_seconds, less.host_seconds, rounds_left);
   for (int lane = 0; lane < kLaneCount; ++lane) {
     score.busy[lane] = Extrapolate(score.busy[lane], less.busy[lane], rounds_left);
     score.exposed[lane] = Extrapolate(score.exposed[lane], less.exposed[lane], rounds_left);

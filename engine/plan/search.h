@@ -83,8 +83,8 @@ struct PolicyCandidate {
   int64_t arena_bytes = 0;  // likewise of the host
   int64_t host_arena_bytes = 0;
   double step_seconds = 0;
-  // On a Cautious() machine, and kHostWeight of the time that the host is busy: by this it was
-  // chosen.
+  // On a Cautious() machine, and kHostWeight of what the host's ops take there, each alone: by this
+  // it was chosen.
   double weighed_seconds = 0;
   std::array<double, kLaneCount> busy_seconds = {};
   std::array<double, kLaneCount> exposed_seconds = {};  // as in Simulation
