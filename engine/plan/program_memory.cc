@@ -1,6 +1,7 @@
 #include "engine/plan/program_memory.h"
 
 #include <algorithm>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -125,13 +126,13 @@ void ProgramMemory::AllocateForward() {
     slots_.push_back(Allocate(absl::StrCat("slot", slot), BufferClass::kWeights, slot_bytes));
   }
   const int64_t tokens = shape_.tokens_per_micro_batch, element = shape_.element_bytes;
-  scratch_ = Allocate("scratch", BufferClass::kScratch,
-                      MakeBlockScratch(spec_, tokens, MlpChunkRows(policy_.mlp_chunk_rows, tokens),
-                                       element, shape_.kernel_scratch_bytes)
-                          .bytes);
-  const int64_t chunk = std::min(policy_.head_chunk_rows, tokens);
-  head_scratch_ =
-      Allocate("logits_chunk", BufferClass::kScratch, MakeHeadScratch(spec_, chunk, element).bytes);
+  const int64_t mlp_rows = MlpChunkRows(policy_.mlp_chunk_rows, tokens);
+  const int64_t head_rows = std::min(policy_.head_chunk_rows, tokens);
+  scratch_ = Allocate(
+      "scratch", BufferClass::kScratch,
+      std::max(
+          MakeBlockScratch(spec_, tokens, mlp_rows, element, shape_.kernel_scratch_bytes).bytes,
+          MakeHeadScratch(spec_, head_rows, element).bytes));
 }
 
 void ProgramMemory::AllocateBackward() {
@@ -189,25 +190,35 @@ BufferId ProgramMemory::InSums(SavedPart part, int32_t block, int32_t micro_batc
   if (!InOwnFirstRound(micro_batch) || block < 2 || !IsLayer(block)) return kNoBuffer;
   // Other layers are summed in the same place.
   if (!policy_.PlacementOf(block - 1).gradients) return kNoBuffer;
-  const SaveLevel level = SavingOf(block, micro_batch).level;
-  int64_t bytes = 0, offset = 0;
-  for (SavedPart each : {SavedPart::kInput, SavedPart::kAttention, SavedPart::kMlp}) {
-    if (each == part) offset = bytes;
-    const bool saved = each == SavedPart::kInput || level == SaveLevel::kAll ||
-                       (each == SavedPart::kAttention && level == SaveLevel::kAttention);
-    if (saved) bytes += RoundUp(PartBytes(each, level), kTensorAlignment);
-  }
   const Buffer& sums = program_.buffer(blocks_[block - 1].sums);
-  const int64_t from_last = first_round_ - 1 - micro_batch;
-  if ((from_last + 1) * bytes > sums.bytes) return kNoBuffer;
+  const std::optional<int64_t> offset = OffsetInSums(part, block, micro_batch, sums.bytes);
+  if (!offset) return kNoBuffer;
   const Key key = {kPartNames[static_cast<int>(part)].in_sums, block, micro_batch};
   const auto [entry, fresh] = by_key_.try_emplace(key, kNoBuffer);
   if (fresh) {
     entry->second = BufferId{static_cast<int32_t>(program_.buffers.size())};
-    program_.buffers.push_back({NameOf(key), BufferClass::kSaved,
-                                sums.offset + from_last * bytes + offset, PartBytes(part, level)});
+    program_.buffers.push_back({NameOf(key), BufferClass::kSaved, sums.offset + *offset,
+                                PartBytes(part, SavingOf(block, micro_batch).level)});
   }
   return entry->second;
+}
+
+std::optional<int64_t> ProgramMemory::OffsetInSums(SavedPart part, int32_t block,
+                                                   int32_t micro_batch, int64_t room) const {
+  const SaveLevel level = SavingOf(block, micro_batch).level;
+  int64_t end = 0;
+  for (int32_t mb = first_round_ - 1; mb >= 0; --mb) {
+    for (SavedPart each : {SavedPart::kInput, SavedPart::kAttention, SavedPart::kMlp}) {
+      const bool saved = each == SavedPart::kInput || level == SaveLevel::kAll ||
+                         (each == SavedPart::kAttention && level == SaveLevel::kAttention);
+      if (!saved) continue;
+      const int64_t bytes = RoundUp(PartBytes(each, level), kTensorAlignment);
+      const bool fits = end + bytes <= room;
+      if (mb == micro_batch && each == part) return fits ? std::optional(end) : std::nullopt;
+      if (fits) end += bytes;
+    }
+  }
+  return std::nullopt;
 }
 
 BufferId ProgramMemory::AllocateSaved(std::string_view what, int32_t block, int32_t micro_batch,

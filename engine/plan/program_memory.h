@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -28,7 +29,7 @@ class ProgramMemory {
   void AllocateHeld();
   // Gradient buffers that keep complete gradients until the next step applies them. Right after.
   void AllocateHeldGradients();
-  // Slots, scratch and the logits chunk.
+  // Slots and scratch.
   void AllocateForward();
   // The other gradient sums, and d, for training.
   void AllocateBackward();
@@ -41,8 +42,8 @@ class ProgramMemory {
   BufferId complete(BlockId block) const { return blocks_[Index(block)].complete; }
 
   const std::vector<BufferId>& slots() const { return slots_; }
+  // Of any op: none leaves anything in it. The head's logits chunk lies there too.
   BufferId scratch() const { return scratch_; }
-  BufferId head_scratch() const { return head_scratch_; }
   BufferId d(int32_t micro_batch) const { return d_[Slot(micro_batch)]; }
 
   // Input of `block` for a micro-batch. `keep`: until backward, as the policy says.
@@ -82,8 +83,12 @@ class ProgramMemory {
   // place that all share.
   BufferId Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved);
   // The buffer of a micro-batch of the first round inside the gradient sums of the layer before;
-  // kNoBuffer if there is no room for it: the last ones come first.
+  // kNoBuffer if there is no room for it.
   BufferId InSums(SavedPart part, int32_t block, int32_t micro_batch);
+  // Where, of so many bytes: one part after the other, of the last micro-batch first, and what does
+  // not fit is left out.
+  std::optional<int64_t> OffsetInSums(SavedPart part, int32_t block, int32_t micro_batch,
+                                      int64_t room) const;
   // What one round saves lies where the others save.
   enum class Region : uint8_t { kFirstRound, kOtherRounds };
   BufferId AllocateSaved(std::string_view what, int32_t block, int32_t micro_batch,
@@ -114,7 +119,7 @@ class ProgramMemory {
 
   std::vector<BlockBuffers> blocks_;
   std::vector<BufferId> slots_, d_;
-  BufferId scratch_ = kNoBuffer, head_scratch_ = kNoBuffer;
+  BufferId scratch_ = kNoBuffer;
   absl::flat_hash_map<Key, BufferId> by_key_;
   const bool has_own_first_round_;
   const int32_t first_round_;

@@ -275,7 +275,7 @@ class ProgramBuilder {
             .d_in = kNoBuffer,
             .gradients = kNoBuffer,
             .head_gradients = kNoBuffer,
-            .scratch = memory_.head_scratch(),
+            .scratch = memory_.scratch(),
             .accumulate = accumulate};
   }
 

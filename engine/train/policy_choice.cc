@@ -8,13 +8,16 @@
 namespace penstock {
 namespace {
 
-// Logits of one chunk: enough rows to keep a GEMM busy, few enough for a 250k vocabulary. Chunks
-// are part of a job's numerics, so functions of model and batch and not of the memory there is.
+// Logits of one chunk: few enough rows for a 250k vocabulary, and on a GPU enough of them that its
+// work outweighs what each chunk reads and writes of the head's fp32 gradient sums: those take as
+// long as the products of 280 rows. Whole tiles, of which the last rows of a product make one.
+// Chunks are part of a job's numerics, so functions of model and batch and not of the memory there
+// is.
 struct ChunkLimits {
-  int64_t logits_bytes, min_rows, max_rows;
+  int64_t logits_bytes, min_rows, max_rows, multiple;
 };
-constexpr ChunkLimits kCpuChunk = {int64_t{64} << 20, 16, 1024};
-constexpr ChunkLimits kCudaChunk = {int64_t{256} << 20, 256, 4096};
+constexpr ChunkLimits kCpuChunk = {int64_t{64} << 20, 16, 1024, 1};
+constexpr ChunkLimits kCudaChunk = {int64_t{1280} << 20, 256, 4096, 128};
 // Micro-batches of up to as many tokens have their MLP in one piece.
 constexpr int64_t kMlpChunkRows = 8192;
 
@@ -24,9 +27,9 @@ Policy FixedChoices(const PolicyChoiceArgs& args) {
   const bool cuda = OnCuda(args.config);
   const ChunkLimits& limits = cuda ? kCudaChunk : kCpuChunk;
   const int64_t row_bytes = args.spec.vocab_size * args.shape.element_bytes;
+  const int64_t rows = limits.logits_bytes / row_bytes / limits.multiple * limits.multiple;
   const bool chunks = cuda && args.shape.tokens_per_micro_batch > kMlpChunkRows;
-  return {.head_chunk_rows =
-              std::clamp(limits.logits_bytes / row_bytes, limits.min_rows, limits.max_rows),
+  return {.head_chunk_rows = std::clamp(rows, limits.min_rows, limits.max_rows),
           .mlp_chunk_rows = chunks ? kMlpChunkRows : 0,
           .gradient_type = cuda ? GradientType::kBfloat16 : GradientType::kFloat32,
           .moment_type = args.config.moment_type,
