@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/status.h"
@@ -31,17 +33,17 @@ struct UpdateArrays {
 AdamWArgs ParameterUpdate(const Parameter& parameter, const UpdateArrays& arrays,
                           int64_t updates_applied, const StepUpdates& updates);
 
-// AdamW, parameter by parameter, with what `updates` applies. Nothing if it changes no weights.
+// AdamW on all parameters with what `updates` applies. Nothing if it changes no weights.
 template <typename Context>
 absl::Status UpdateParameters(Context& context, const BlockLayout& layout,
                               const UpdateArrays& arrays, int64_t updates_applied,
                               const StepUpdates& updates) {
   if (!updates.changes_weights()) return absl::OkStatus();
+  absl::InlinedVector<AdamWArgs, 16> all;  // a layer's without an allocation
   for (const Parameter& parameter : layout.parameters) {
-    PENSTOCK_RETURN_IF_ERROR(
-        AdamW(context, ParameterUpdate(parameter, arrays, updates_applied, updates)));
+    all.push_back(ParameterUpdate(parameter, arrays, updates_applied, updates));
   }
-  return absl::OkStatus();
+  return AdamW(context, std::span<const AdamWArgs>(all));
 }
 
 // The same on the planes of the host store.

@@ -22,6 +22,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "absl/status/status.h"
 #include "engine/base/bf16.h"
@@ -49,6 +50,10 @@ struct AdamWArgs {
 
 absl::Status AdamW(const cpu::Context& context, const AdamWArgs& args);
 absl::Status AdamW(const cuda::Context& context, const AdamWArgs& args);
+
+// Several, of arrays that share nothing: the threads are called together once.
+absl::Status AdamW(const cpu::Context& context, std::span<const AdamWArgs> updates);
+absl::Status AdamW(const cuda::Context& context, std::span<const AdamWArgs> updates);
 
 // The same with a given instruction set, for tests and benchmarks.
 // REQUIRES: the machine has it (isa <= BestCpuIsa()).

@@ -136,4 +136,9 @@ absl::Status AdamW(const cuda::Context& context, const AdamWArgs& args) {
                                   : Launch(context, args, args.gradient_bf16);
 }
 
+absl::Status AdamW(const cuda::Context& context, std::span<const AdamWArgs> updates) {
+  for (const AdamWArgs& args : updates) PENSTOCK_RETURN_IF_ERROR(AdamW(context, args));
+  return absl::OkStatus();
+}
+
 }  // namespace penstock

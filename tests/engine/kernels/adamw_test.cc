@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "engine/base/thread_pool.h"
@@ -62,6 +64,26 @@ class State {
   }
   bool SameMoments(const State& other) const { return Same(m, other.m, 4) && Same(v, other.v, 4); }
 
+  AdamWArgs Args(const Hyper& hyper, int t, const float* gradient, const bf16* gradient_bf16,
+                 UpdatePart part) const {
+    return {.hi = hi,
+            .lo = lo,
+            .m = m,
+            .v = v,
+            .gradient = gradient,
+            .gradient_bf16 = gradient_bf16,
+            .count = count_,
+            .learning_rate = hyper.learning_rate,
+            .beta1 = hyper.beta1,
+            .beta2 = hyper.beta2,
+            .epsilon = hyper.epsilon,
+            .weight_decay = hyper.weight_decay,
+            .gradient_scale = hyper.gradient_scale,
+            .bias_correction1 = 1 - std::pow(hyper.beta1, t),
+            .bias_correction2 = 1 - std::pow(hyper.beta2, t),
+            .part = part};
+  }
+
   uint16_t* hi;
   int16_t* lo;
   float* m;
@@ -75,24 +97,7 @@ class State {
 
   void Update(const cpu::Context& context, const Hyper& hyper, int t, const float* gradient,
               const bf16* gradient_bf16, CpuIsa isa, UpdatePart part) {
-    const absl::Status status = AdamW(context,
-                                      {.hi = hi,
-                                       .lo = lo,
-                                       .m = m,
-                                       .v = v,
-                                       .gradient = gradient,
-                                       .gradient_bf16 = gradient_bf16,
-                                       .count = count_,
-                                       .learning_rate = hyper.learning_rate,
-                                       .beta1 = hyper.beta1,
-                                       .beta2 = hyper.beta2,
-                                       .epsilon = hyper.epsilon,
-                                       .weight_decay = hyper.weight_decay,
-                                       .gradient_scale = hyper.gradient_scale,
-                                       .bias_correction1 = 1 - std::pow(hyper.beta1, t),
-                                       .bias_correction2 = 1 - std::pow(hyper.beta2, t),
-                                       .part = part},
-                                      isa);
+    const absl::Status status = AdamW(context, Args(hyper, t, gradient, gradient_bf16, part), isa);
     ASSERT_TRUE(status.ok()) << status;
   }
 
@@ -191,6 +196,34 @@ TEST(AdamWTest, WeightsFirstAndMomentsLaterGiveTheBitsOfTheWhole) {
           EXPECT_TRUE(parts.SameBits(whole));
         }
       }
+    }
+  }
+}
+
+// Of many sizes, parts and gradient types; so many elements that tasks are the large ones, too.
+TEST(AdamWTest, SeveralAtOnceGiveTheBitsOfEachAlone) {
+  ThreadPool pool(3);
+  for (const int64_t largest : {70'001, 9'000'000}) {
+    const std::vector<int64_t> counts = {1, 0, 33, 16384, largest, 16385, 5};
+    std::vector<std::unique_ptr<State>> alone, together;
+    std::vector<Floats> gradients;
+    std::vector<AdamWArgs> all;
+    for (const int64_t count : counts) {
+      const Floats weights = Random(count, 7, 0.02f);
+      for (auto* states : {&alone, &together}) {
+        states->push_back(std::make_unique<State>(weights, 0));
+      }
+      gradients.push_back(Random(count, 8));
+    }
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const Hyper hyper{.weight_decay = i % 2 == 0 ? 0.1 : 0.0};
+      const UpdatePart part = i == 2 ? UpdatePart::kWeights : UpdatePart::kAll;
+      all.push_back(together[i]->Args(hyper, 1, gradients[i].data(), nullptr, part));
+      alone[i]->Update({&pool}, hyper, 1, gradients[i], BestCpuIsa(), part);
+    }
+    ASSERT_TRUE(AdamW(cpu::Context{&pool}, std::span<const AdamWArgs>(all)).ok());
+    for (size_t i = 0; i < counts.size(); ++i) {
+      EXPECT_TRUE(together[i]->SameBits(*alone[i])) << counts[i] << " of " << largest;
     }
   }
 }

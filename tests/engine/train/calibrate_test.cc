@@ -23,7 +23,7 @@ CalibrationSizes TinySizes() {
   spec.num_heads = 2;
   spec.num_kv_heads = 1;
   spec.head_dim = 32;
-  spec.vocab_size = 512;
+  spec.vocab_size = 8192;  // or AdamW would be too short to be measured
   sizes.runs[0].document_tokens = {1024, 4096};
   sizes.runs.push_back(sizes.runs[0]);
   sizes.runs[1].update_time = UpdateTime::kNextStep;
