@@ -23,7 +23,8 @@ ExitCode Cancel(const Context& context, const CancelOptions& options, RpcClient&
       client.Call(client.jobs(), &v1::JobService::Stub::CancelJob, request);
   if (!response.ok()) return context.Fail(response.status(), request.request_id());
   context.Print(response->job(), [&] { return absl::StrCat(StateText(response->job()), "\n"); });
-  if (!options.wait) return ExitCode::kOk;
+  // A job that only waited has ended with the answer.
+  if (!options.wait || HasEnded(response->job())) return ExitCode::kOk;
   const ExitCode code =
       FollowDetachably(context, client, response->job().name(), ProgressView::Style::kSilent);
   return code == ExitCode::kCancelled ? ExitCode::kOk : code;

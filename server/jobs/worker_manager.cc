@@ -382,8 +382,13 @@ void WorkerManager::Recover() {
   for (const std::string& name : names) {
     ActiveJob& job = *table_.Find(name);
     // One job's damaged files must not keep the daemon and all other jobs down.
-    if (absl::Status recovered = RecoverJob(job); !recovered.ok()) {
-      GiveUp(job, Annotate(recovered, "cannot go on with the job after a restart"));
+    absl::Status recovered = RecoverJob(job);
+    if (recovered.ok()) continue;
+    recovered = Annotate(recovered, "cannot go on with the attempt after a restart");
+    if (MayPass(ReasonOf(recovered))) {
+      StartLater(job, recovered);
+    } else {
+      GiveUp(job, recovered);
     }
   }
 }
@@ -422,17 +427,18 @@ absl::Status WorkerManager::RecoverJob(ActiveJob& job) {
 absl::Status WorkerManager::Adopt(ActiveJob& job, ProcessHandle process) {
   spdlog::info("{}: adopted process {}, attempt {}", job.name(), process.pid(),
                job.stored.job.attempt());
+  // First of all: who gives the attempt up ends the process.
+  job.worker.emplace();
+  job.worker->process = std::move(process);
   internal::Assignment assignment;
   PENSTOCK_ASSIGN_OR_RETURN(
       const std::string bytes,
       ReadSmallFile(directory_.Assignment(job.name(), job.stored.job.attempt()),
                     kMaxAssignmentBytes));
   assignment.ParseFromString(bytes);
-  job.worker.emplace();
   job.worker->device = assignment.device();
   job.worker->oom_kills_before = OutOfMemoryKills();
   job.worker->pace.predicted_step_seconds = job.stored.job.plan().predicted_step_seconds();
-  job.worker->process = std::move(process);
   PENSTOCK_RETURN_IF_ERROR(reports_.Open(job));
   return WatchWorker(job);
 }

@@ -119,6 +119,29 @@ TEST_F(DaemonTest, ALivingWorkerIsAdoptedAndNothingIsLostOrDoubled) {
   EXPECT_EQ(seen.end->state(), v1::JOB_STATE_SUCCEEDED);
 }
 
+// What the daemon cannot read at a restart costs an attempt, not the job.
+TEST_F(DaemonTest, AnAttemptThatCannotBeAdoptedIsEndedAndTheJobStartedLater) {
+  options_.worker_start_retry = milliseconds(1000);
+  Start();
+  const std::string name = client_->Submit({{"steps", "100"}, {"step_ms", "20"}});
+  client_->WaitFor(name, [](const v1::Job& job) { return job.progress().step() >= 5; });
+  daemon_.reset();
+  const std::string attempt = directory_.state() + "/" + name + "/attempts/1";
+  const std::string lock = directory_.state() + "/" + name + "/worker.lock";
+  ASSERT_TRUE(LockHolder(lock)->has_value());
+  ASSERT_TRUE(fs::remove(attempt + "/assignment.pb"));
+  fs::create_directory(attempt + "/assignment.pb");
+  Start();
+  const v1::Job waiting = client_->WaitForState(name, v1::JOB_STATE_QUEUED);
+  EXPECT_EQ(waiting.state_reason(), v1::STATE_REASON_BACK_OFF);
+  EXPECT_NE(waiting.state_message().find("cannot go on with the attempt after a restart"),
+            std::string::npos)
+      << waiting.state_message();
+  const v1::Job end = client_->WaitForEnd(name);
+  EXPECT_EQ(end.state(), v1::JOB_STATE_SUCCEEDED) << end.ShortDebugString();
+  EXPECT_EQ(end.attempt(), 2);
+}
+
 TEST_F(DaemonTest, AWorkerThatDiesWhileTheDaemonIsAwayIsNoticed) {
   Start();
   const std::string name =
