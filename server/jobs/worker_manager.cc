@@ -176,11 +176,14 @@ void WorkerManager::StartJob(ActiveJob& job, const std::string& device) {
   FaultPoint("start.assignment_written");
   if (started.ok()) started = SpawnWorker(job, device);
   if (started.ok()) return;
-  started = Annotate(started, "the worker could not be started");
-  if (MayPass(ReasonOf(started))) {
-    StartLater(job, started);
+  StartLaterOrGiveUp(job, Annotate(started, "the worker could not be started"));
+}
+
+void WorkerManager::StartLaterOrGiveUp(ActiveJob& job, const absl::Status& error) {
+  if (MayPass(ReasonOf(error))) {
+    StartLater(job, error);
   } else {
-    GiveUp(job, started);
+    GiveUp(job, error);
   }
 }
 
@@ -382,13 +385,8 @@ void WorkerManager::Recover() {
   for (const std::string& name : names) {
     ActiveJob& job = *table_.Find(name);
     // One job's damaged files must not keep the daemon and all other jobs down.
-    absl::Status recovered = RecoverJob(job);
-    if (recovered.ok()) continue;
-    recovered = Annotate(recovered, "cannot go on with the attempt after a restart");
-    if (MayPass(ReasonOf(recovered))) {
-      StartLater(job, recovered);
-    } else {
-      GiveUp(job, recovered);
+    if (const absl::Status recovered = RecoverJob(job); !recovered.ok()) {
+      StartLaterOrGiveUp(job, Annotate(recovered, "cannot go on with the attempt after a restart"));
     }
   }
 }

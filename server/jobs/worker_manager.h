@@ -102,6 +102,8 @@ class WorkerManager {
                        std::chrono::milliseconds pause);
   // Back to the queue for a while: its worker could not be started, and later perhaps can.
   void StartLater(ActiveJob& job, const absl::Status& error);
+  // By whether what is wrong may pass.
+  void StartLaterOrGiveUp(ActiveJob& job, const absl::Status& error);
   void OnWorkerEnd(const std::string& name, int32_t attempt, ExitFacts exit);
   // Fails the job for a reason that another attempt would meet again; kills its worker, if any.
   void GiveUp(ActiveJob& job, const absl::Status& error);

@@ -123,7 +123,7 @@ TEST_F(DaemonTest, ALivingWorkerIsAdoptedAndNothingIsLostOrDoubled) {
 TEST_F(DaemonTest, AnAttemptThatCannotBeAdoptedIsEndedAndTheJobStartedLater) {
   options_.worker_start_retry = milliseconds(1000);
   Start();
-  const std::string name = client_->Submit({{"steps", "100"}, {"step_ms", "20"}});
+  const std::string name = client_->Submit({{"steps", "250"}, {"step_ms", "20"}});
   client_->WaitFor(name, [](const v1::Job& job) { return job.progress().step() >= 5; });
   daemon_.reset();
   const std::string attempt = directory_.state() + "/" + name + "/attempts/1";

@@ -207,6 +207,7 @@ TEST(AdamWTest, SeveralAtOnceGiveTheBitsOfEachAlone) {
     const std::vector<int64_t> counts = {1, 0, 33, 16384, largest, 16385, 5};
     std::vector<std::unique_ptr<State>> alone, together;
     std::vector<Floats> gradients;
+    std::vector<std::vector<bf16>> rounded;
     std::vector<AdamWArgs> all;
     for (const int64_t count : counts) {
       const Floats weights = Random(count, 7, 0.02f);
@@ -214,12 +215,16 @@ TEST(AdamWTest, SeveralAtOnceGiveTheBitsOfEachAlone) {
         states->push_back(std::make_unique<State>(weights, 0));
       }
       gradients.push_back(Random(count, 8));
+      rounded.push_back(Rounded(gradients.back()));
     }
     for (size_t i = 0; i < counts.size(); ++i) {
       const Hyper hyper{.weight_decay = i % 2 == 0 ? 0.1 : 0.0};
       const UpdatePart part = i == 2 ? UpdatePart::kWeights : UpdatePart::kAll;
-      all.push_back(together[i]->Args(hyper, 1, gradients[i].data(), nullptr, part));
-      alone[i]->Update({&pool}, hyper, 1, gradients[i], BestCpuIsa(), part);
+      const bool halves = i == 3;
+      all.push_back(together[i]->Args(hyper, 1, halves ? nullptr : gradients[i].data(),
+                                      halves ? rounded[i].data() : nullptr, part));
+      alone[i]->Update({&pool}, hyper, 1, halves ? Widened(rounded[i]) : gradients[i], BestCpuIsa(),
+                       part);
     }
     ASSERT_TRUE(AdamW(cpu::Context{&pool}, std::span<const AdamWArgs>(all)).ok());
     for (size_t i = 0; i < counts.size(); ++i) {
