@@ -51,6 +51,7 @@ struct CurveFlags {
 absl::StatusOr<CurveFlags> ParseCurveFlags(int argc, char** argv) {
   CurveFlags flags;
   FlagTables tables = TablesOf(flags.step);
+  tables.numbers.erase("layers");
   tables.texts.erase("geometry");  // the model directory says it
   tables.texts.insert({{"model", &flags.model},
                        {"tokens", &flags.tokens},

@@ -27,7 +27,6 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "bench/geometry.h"
 #include "bench/step_flags.h"
 #include "bench/step_search.h"
 #include "bench/step_timeline.h"
@@ -206,7 +205,7 @@ absl::Status MakePrograms(const StepFlags& flags, Setup& setup) {
 
 // What needs neither memory nor a GPU. REQUIRES: the machine is known.
 absl::Status PlanSetup(const StepFlags& flags, const Room& room, Setup& setup) {
-  PENSTOCK_ASSIGN_OR_RETURN(setup.spec, FindGeometry(flags.geometry));
+  PENSTOCK_ASSIGN_OR_RETURN(setup.spec, SpecOf(flags));
   setup.layout = MakeLayout(setup.spec);
   PENSTOCK_ASSIGN_OR_RETURN(setup.policy, PolicyOf(flags, setup.spec));
   if (flags.search) {
@@ -310,6 +309,7 @@ absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
       {{"machine", std::string(setup.machine.name)},
        {"device_memory_gib", static_cast<double>(setup.machine.device_memory_bytes) / kGib},
        {"geometry", flags.geometry},
+       {"layers", setup.spec.num_layers},
        {"tokens_per_step", flags.micro_batches * flags.micro_batch_tokens},
        {"device_arena_gib", static_cast<double>(setup.train.arena_bytes) / kGib},
        {"device_gib_by_class", ArenaJson(setup.train)},
@@ -409,6 +409,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
   report.update(PredictionJson(flags, setup));
   report.update(
       {{"geometry", flags.geometry},
+       {"layers", setup.spec.num_layers},
        {"tokens_per_step", tokens},
        {"micro_batches", flags.micro_batches},
        {"sequence_length", flags.sequence_length},

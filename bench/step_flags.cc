@@ -4,6 +4,8 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "bench/geometry.h"
+#include "engine/base/status.h"
 
 namespace penstock {
 namespace {
@@ -31,7 +33,8 @@ FlagTables TablesOf(StepFlags& flags) {
                     {"page_lock", &flags.page_lock},
                     {"commit", &flags.commit},
                     {"date", &flags.date}},
-          .numbers = {{"micro_batches", &flags.micro_batches},
+          .numbers = {{"layers", &flags.layers},
+                      {"micro_batches", &flags.micro_batches},
                       {"micro_batch_tokens", &flags.micro_batch_tokens},
                       {"sequence_length", &flags.sequence_length},
                       {"steps", &flags.steps},
@@ -70,6 +73,18 @@ absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv) {
   if (status.ok()) status = CheckStepFlags(flags);
   if (!status.ok()) return status;
   return flags;
+}
+
+absl::StatusOr<ModelSpec> SpecOf(const StepFlags& flags) {
+  PENSTOCK_ASSIGN_OR_RETURN(ModelSpec spec, FindGeometry(flags.geometry));
+  if (flags.layers == 0) return spec;
+  if (flags.layers < 1 || flags.layers > spec.num_layers) {
+    return absl::InvalidArgumentError(absl::StrCat("--layers=", flags.layers, ": ", flags.geometry,
+                                                   " has 1 to ", spec.num_layers));
+  }
+  spec.num_layers = flags.layers;
+  spec.window.resize(flags.layers);
+  return spec;
 }
 
 absl::StatusOr<PageLock> PageLockOf(const StepFlags& flags) {

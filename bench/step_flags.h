@@ -14,6 +14,7 @@ namespace penstock {
 
 struct StepFlags {
   std::string geometry = "qwen2.5-0.5b";
+  int64_t layers = 0;  // of the geometry's, for a machine that cannot hold them all; 0: all
   int64_t micro_batches = 1, micro_batch_tokens = 16384, sequence_length = 1024, steps = 4;
   int64_t threads = 0;  // 0: all cores
 
@@ -58,6 +59,8 @@ absl::Status CheckStepFlags(const StepFlags& flags);
 // The command line of a program that has only these flags.
 absl::StatusOr<StepFlags> ParseStepFlags(int argc, char** argv);
 
+// InvalidArgument if there is no such geometry, or it has fewer layers.
+absl::StatusOr<ModelSpec> SpecOf(const StepFlags& flags);
 absl::StatusOr<PageLock> PageLockOf(const StepFlags& flags);
 absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec);
 
