@@ -51,8 +51,8 @@ struct CurveFlags {
 absl::StatusOr<CurveFlags> ParseCurveFlags(int argc, char** argv) {
   CurveFlags flags;
   FlagTables tables = TablesOf(flags.step);
-  tables.numbers.erase("layers");
   tables.texts.erase("geometry");  // the model directory says it
+  tables.numbers.erase("layers");  // likewise
   tables.texts.insert({{"model", &flags.model},
                        {"tokens", &flags.tokens},
                        {"evaluation", &flags.evaluation},
