@@ -7,66 +7,19 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "engine/base/check.h"
+#include "bench/device_bench.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/device_memory.h"
-#include "engine/cuda/status.h"
 #include "engine/kernels/attention.h"
 
 namespace penstock {
 namespace {
 
 constexpr int kRuns = 5;
-
-void Check(const absl::Status& status) {
-  PENSTOCK_CHECK(status.ok(), std::string(status.message()));
-}
-
-template <typename T>
-T* Data(const cuda::DeviceMemory& memory) {
-  return reinterpret_cast<T*>(memory.data());
-}
-
-cuda::DeviceMemory Allocate(int64_t bytes) {
-  auto memory = cuda::DeviceMemory::Allocate(bytes);
-  Check(memory.status());
-  return *std::move(memory);
-}
-
-// Normal values; a block of them over and over, as only their spread matters.
-void FillRandom(const cuda::DeviceMemory& memory) {
-  std::vector<bf16> values(1 << 20);
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  for (bf16& value : values) value = ToBf16(normal(random));
-  const auto block = static_cast<int64_t>(values.size() * sizeof(bf16));
-  for (int64_t at = 0; at < memory.bytes(); at += block) {
-    Check(cuda::CudaStatus(cudaMemcpy(memory.data() + at, values.data(),
-                                      std::min(block, memory.bytes() - at), cudaMemcpyHostToDevice),
-                           "copy"));
-  }
-}
-
-double MedianMs(cudaStream_t stream, const std::function<absl::Status()>& run) {
-  auto start = cuda::CreateEvent(), end = cuda::CreateEvent();
-  PENSTOCK_CHECK(start.ok() && end.ok(), "no events");
-  Check(run());
-  std::vector<float> times(kRuns);
-  for (float& ms : times) {
-    Check(cuda::CudaStatus(cudaEventRecord(start->get(), stream), "record"));
-    Check(run());
-    Check(cuda::CudaStatus(cudaEventRecord(end->get(), stream), "record"));
-    Check(cuda::CudaStatus(cudaEventSynchronize(end->get()), "attention"));
-    Check(cuda::CudaStatus(cudaEventElapsedTime(&ms, start->get(), end->get()), "elapsed"));
-  }
-  std::nth_element(times.begin(), times.begin() + kRuns / 2, times.end());
-  return times[kRuns / 2];
-}
 
 struct Arrays {
   explicit Arrays(const AttentionShape& shape)
@@ -127,9 +80,9 @@ void Measure(const cuda::Context& context, const char* name, const AttentionShap
   }
   const double product = 2 * pairs * static_cast<double>(shape.num_heads * shape.head_dim);
   const double forward_ms =
-      MedianMs(context.stream, [&] { return AttentionForward(context, forward); });
+      MedianMs(context.stream, kRuns, 1, [&] { Check(AttentionForward(context, forward)); });
   const double backward_ms =
-      MedianMs(context.stream, [&] { return AttentionBackward(context, backward); });
+      MedianMs(context.stream, kRuns, 1, [&] { Check(AttentionBackward(context, backward)); });
   std::printf("%-6s forward %8.3f ms %4.0f TFLOP/s  backward %8.3f ms %4.0f TFLOP/s\n", name,
               forward_ms, 2 * product / forward_ms / 1e9, backward_ms,
               5 * product / backward_ms / 1e9);
@@ -138,9 +91,8 @@ void Measure(const cuda::Context& context, const char* name, const AttentionShap
 void MeasureDocuments(const cuda::Context& context, const char* title, const AttentionShape& shape,
                       const std::vector<int32_t>& starts) {
   const Arrays arrays(shape);
-  Check(cuda::CudaStatus(cudaMemcpy(arrays.starts.data(), starts.data(),
-                                    starts.size() * sizeof(int32_t), cudaMemcpyHostToDevice),
-                         "copy"));
+  Check(cudaMemcpy(arrays.starts.data(), starts.data(), starts.size() * sizeof(int32_t),
+                   cudaMemcpyHostToDevice));
   std::printf("%s, %lld rows, scratch %.0f MiB\n", title, static_cast<long long>(shape.rows),
               static_cast<double>(arrays.scratch.bytes()) / (1 << 20));
   if (shape.head_dim <= kLargestCudnnHeadDim) Measure(context, "cuDNN", shape, arrays, starts);

@@ -9,12 +9,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <random>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "engine/base/bf16.h"
+#include "bench/device_bench.h"
 #include "engine/base/check.h"
 #include "engine/cuda/device_memory.h"
 #include "engine/cuda/handle.h"
@@ -49,30 +47,8 @@ constexpr Product kProducts[] = {
     {"14B down, dw", 5120, 13824, kTokens, true, false, CUDA_R_32F, true},
 };
 
-void Check(const absl::Status& status) {
-  PENSTOCK_CHECK(status.ok(), std::string(status.message()));
-}
+using penstock::Check;
 void Check(cublasStatus_t status) { Check(cuda::CublasStatus(status, "cuBLASLt")); }
-void Check(cudaError_t status) { Check(cuda::CudaStatus(status, "CUDA")); }
-
-cuda::DeviceMemory Allocate(int64_t bytes) {
-  auto memory = cuda::DeviceMemory::Allocate(bytes);
-  Check(memory.status());
-  return *std::move(memory);
-}
-
-// Normal values; a block of them over and over, as only their spread matters for the power drawn.
-void FillRandom(const cuda::DeviceMemory& memory) {
-  std::vector<bf16> values(1 << 20);
-  std::mt19937 random(1);
-  std::normal_distribution<float> normal;
-  for (bf16& value : values) value = ToBf16(normal(random));
-  const auto block = static_cast<int64_t>(values.size() * sizeof(bf16));
-  for (int64_t at = 0; at < memory.bytes(); at += block) {
-    Check(cudaMemcpy(memory.data() + at, values.data(), std::min(block, memory.bytes() - at),
-                     cudaMemcpyHostToDevice));
-  }
-}
 
 cublasLtMatrixLayout_t LayoutOf(cudaDataType_t type, bool transposed, int64_t rows, int64_t cols) {
   if (transposed) std::swap(rows, cols);
@@ -121,16 +97,17 @@ class Bench {
                          static_cast<double>(product_.k);
     const int products = std::max(1, static_cast<int>(kSecondsARun * kGuessedFlops / flops));
     for (int i = 0; i < products * kWarmUpSeconds / kSecondsARun; ++i) Run(0);
-    std::vector<std::vector<float>> times(found_.size());
+    std::vector<std::vector<double>> times(found_.size());
     for (int run = 0; run < kRuns; ++run) {
-      for (size_t i = 0; i < found_.size(); ++i) times[i].push_back(MsOf(i, products));
+      for (size_t i = 0; i < found_.size(); ++i)
+        times[i].push_back(MedianMs(nullptr, 1, products, [&] { Run(i); }));
     }
-    std::vector<std::pair<float, size_t>> order;
+    std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < times.size(); ++i) {
       std::sort(times[i].begin(), times[i].end());
       order.emplace_back(times[i][kRuns / 2], i);
     }
-    const float first = order.front().first;
+    const double first = order.front().first;
     std::sort(order.begin(), order.end());
     std::printf("%-24s first choice: tile %d %.3f ms %.0f TFLOP/s; best:", product_.name,
                 TileOf(found_[0].algo), first, flops / first * 1e-9);
@@ -161,19 +138,6 @@ class Bench {
     Check(cublasLtMatmul(lt_.get(), desc_, &alpha, b_.data(), b_layout_, a_.data(), a_layout_,
                          &beta, d_.data(), d_layout_, d_.data(), d_layout_, &found_[index].algo,
                          workspace_.data(), kWorkspaceBytes, nullptr));
-  }
-
-  float MsOf(size_t index, int products) {
-    auto start = cuda::CreateEvent(), end = cuda::CreateEvent();
-    PENSTOCK_CHECK(start.ok() && end.ok(), "no events");
-    Run(index);
-    Check(cudaEventRecord(start->get(), nullptr));
-    for (int i = 0; i < products; ++i) Run(index);
-    Check(cudaEventRecord(end->get(), nullptr));
-    Check(cudaEventSynchronize(end->get()));
-    float ms = 0;
-    Check(cudaEventElapsedTime(&ms, start->get(), end->get()));
-    return ms / static_cast<float>(products);
   }
 
   const Product& product_;

@@ -6,20 +6,16 @@
 // the device, which reads half of the bytes and writes half), and the kernel's share of its rate.
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
 #include <cstdio>
-#include <functional>
 #include <random>
 #include <set>
-#include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
+#include "bench/device_bench.h"
 #include "engine/base/bf16.h"
-#include "engine/base/check.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/device_memory.h"
-#include "engine/cuda/handle.h"
-#include "engine/cuda/status.h"
 #include "engine/kernels/adamw.h"
 #include "engine/kernels/cross_entropy.h"
 #include "engine/kernels/embedding.h"
@@ -40,27 +36,18 @@ constexpr int64_t kBf16 = 2, kF32 = 4;
 constexpr int kRuns = 7, kCallsARun = 10;
 constexpr float kEps = 1e-6F;
 
-void Check(const absl::Status& status) {
-  PENSTOCK_CHECK(status.ok(), std::string(status.message()));
-}
-void Check(cudaError_t status) { Check(cuda::CudaStatus(status, "CUDA")); }
-
 template <typename T>
 class Array {
  public:
-  explicit Array(int64_t count) : bytes_(count * static_cast<int64_t>(sizeof(T))) {
-    auto memory = cuda::DeviceMemory::Allocate(bytes_);
-    Check(memory.status());
-    memory_ = *std::move(memory);
-    Check(cudaMemset(memory_.data(), 0, bytes_));
+  explicit Array(int64_t count) : memory_(Allocate(count * static_cast<int64_t>(sizeof(T)))) {
+    Check(cudaMemset(memory_.data(), 0, memory_.bytes()));
   }
   explicit Array(const std::vector<T>& values) : Array(static_cast<int64_t>(values.size())) {
-    Check(cudaMemcpy(memory_.data(), values.data(), bytes_, cudaMemcpyHostToDevice));
+    Check(cudaMemcpy(memory_.data(), values.data(), memory_.bytes(), cudaMemcpyHostToDevice));
   }
-  T* get() const { return reinterpret_cast<T*>(memory_.data()); }
+  T* get() const { return Data<T>(memory_); }
 
  private:
-  int64_t bytes_;
   cuda::DeviceMemory memory_;
 };
 
@@ -80,36 +67,19 @@ class Bench {
  public:
   explicit Bench(const cuda::Context& context) : context_(context) {}
 
-  void Print(const char* name, int64_t bytes, const std::function<absl::Status()>& op) {
-    const double seconds = MedianSeconds([&] { Check(op()); });
+  void Print(const char* name, int64_t bytes, absl::FunctionRef<absl::Status()> op) {
+    const double op_ms = MedianMs(context_.stream, kRuns, kCallsARun, [&] { Check(op()); });
     const Array<std::byte> from(bytes / 2), to(bytes / 2);
-    const double copy = MedianSeconds([&] {
+    const double copy_ms = MedianMs(context_.stream, kRuns, kCallsARun, [&] {
       Check(cudaMemcpyAsync(to.get(), from.get(), bytes / 2, cudaMemcpyDeviceToDevice,
                             context_.stream));
     });
     std::printf("%-26s %7.1f MB %8.4f ms %6.0f GB/s   copy %8.4f ms %6.0f GB/s   %4.0f%%\n", name,
-                1e-6 * static_cast<double>(bytes), 1e3 * seconds,
-                1e-9 * static_cast<double>(bytes) / seconds, 1e3 * copy,
-                1e-9 * static_cast<double>(bytes) / copy, 100 * copy / seconds);
+                1e-6 * static_cast<double>(bytes), op_ms, 1e-6 * static_cast<double>(bytes) / op_ms,
+                copy_ms, 1e-6 * static_cast<double>(bytes) / copy_ms, 100 * copy_ms / op_ms);
   }
 
  private:
-  double MedianSeconds(const std::function<void()>& call) {
-    auto start = cuda::CreateEvent(), end = cuda::CreateEvent();
-    PENSTOCK_CHECK(start.ok() && end.ok(), "no events");
-    std::vector<float> ms(kRuns);
-    call();
-    for (float& run : ms) {
-      Check(cudaEventRecord(start->get(), context_.stream));
-      for (int i = 0; i < kCallsARun; ++i) call();
-      Check(cudaEventRecord(end->get(), context_.stream));
-      Check(cudaEventSynchronize(end->get()));
-      Check(cudaEventElapsedTime(&run, start->get(), end->get()));
-    }
-    std::sort(ms.begin(), ms.end());
-    return 1e-3 * ms[kRuns / 2] / kCallsARun;
-  }
-
   const cuda::Context& context_;
 };
 
