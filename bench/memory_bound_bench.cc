@@ -17,6 +17,7 @@
 #include "engine/cuda/context.h"
 #include "engine/cuda/device_memory.h"
 #include "engine/kernels/adamw.h"
+#include "engine/kernels/column_sum_cuda.h"
 #include "engine/kernels/cross_entropy.h"
 #include "engine/kernels/embedding.h"
 #include "engine/kernels/head_norm.h"
@@ -120,6 +121,15 @@ void Heads(const cuda::Context& context, Bench& bench) {
   });
 }
 
+void Bias(const cuda::Context& context, Bench& bench) {
+  constexpr int64_t kWidth = 4608;  // q, k and v
+  const Array<bf16> dy(kRows * kWidth);
+  const Array<float> dbias(kWidth);
+  bench.Print("gradient of q,k,v's bias", kRows * kWidth * kBf16, [&] {
+    return cuda::ColumnSum(context, "bias", dy.get(), kRows, kWidth, WriteMode::kAdd, dbias.get());
+  });
+}
+
 void Mlp(const cuda::Context& context, Bench& bench) {
   const Array<bf16> gate_up(2 * kRows * kIntermediate), y(kRows * kIntermediate);
   const int64_t tensor = kRows * kIntermediate * kBf16;
@@ -198,6 +208,7 @@ int main() {
   Bench bench((*context)->get());
   Norms((*context)->get(), bench);
   Heads((*context)->get(), bench);
+  Bias((*context)->get(), bench);
   Mlp((*context)->get(), bench);
   Vocabulary((*context)->get(), bench);
   Optimizer((*context)->get(), bench);

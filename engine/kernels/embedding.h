@@ -43,7 +43,7 @@ absl::Status EmbeddingForward(const cuda::Context& context, const EmbeddingForwa
 absl::Status EmbeddingBackward(const cuda::Context& context,
                                const EmbeddingBackwardArgs<bf16>& args);
 
-// Scratch of the backward op on any CUDA context, about 17 bytes a row.
+// Scratch of the backward op on any CUDA context, about 20 bytes a row.
 constexpr int64_t CudaEmbeddingScratchBytes(int64_t max_rows) {
   return cuda::RowOrderScratchBytes(max_rows);
 }

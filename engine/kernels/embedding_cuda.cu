@@ -1,10 +1,14 @@
 // Embedding on CUDA.
 //
 // Backward is a scatter without atomics: rows are ordered by token (row_order.h), and the block of
-// a token's first row adds all its rows up, in their order. A token that fills a micro-batch, as
-// padding does, is one block's work for each stretch of columns; hence several rows are loaded
+// a token's first row adds all its rows up, in their order. Most tokens occur once: a block takes
+// all columns, as far as it goes, so that few blocks find that their token is another's. A token
+// that fills a micro-batch, as padding does, is one block's work; hence several rows are loaded
 // ahead of the sums.
+#include <algorithm>
+
 #include "engine/base/status.h"
+#include "engine/base/units.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
 #include "engine/kernels/contract.h"
@@ -15,7 +19,7 @@ namespace penstock {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kSumThreads = 128;  // of the backward op; a thread has one vector of columns
+constexpr int kMostSumThreads = 512;  // of the backward op; a thread has one vector of columns
 constexpr int kRowsAhead = 4;
 
 template <int kWidth>
@@ -58,20 +62,18 @@ __device__ void AddRows(const EmbeddingBackwardArgs<bf16>& args, const int32_t* 
 template <int kWidth>
 __global__ void EmbeddingBackwardKernel(const EmbeddingBackwardArgs<bf16> args,
                                         const cuda::RowOrder order) {
-  __shared__ int32_t rows[kSumThreads];
+  __shared__ int32_t rows[kMostSumThreads];
   const int64_t first = blockIdx.x;
   const int32_t token = order.keys[first];
   if (first > 0 && order.keys[first - 1] == token) return;
-  const int64_t col = (int64_t{blockIdx.y} * kSumThreads + threadIdx.x) * kWidth;
+  const int64_t col = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
   const bool has_columns = col < args.cols;
   float* gradient = args.dtable + token * args.cols + col;
   float sums[kWidth] = {};
-  if (has_columns && args.mode == WriteMode::kAdd) {
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) sums[i] = gradient[i];
-  }
-  int found = kSumThreads;
-  for (int64_t begin = first; found == kSumThreads; begin += kSumThreads) {
+  if (has_columns && args.mode == WriteMode::kAdd) cuda::Load(gradient, sums);
+  const int threads = blockDim.x;
+  int found = threads;
+  for (int64_t begin = first; found == threads; begin += threads) {
     __syncthreads();  // before these rows take the last ones' place
     const int64_t at = begin + threadIdx.x;
     const bool same = at < args.rows && order.keys[at] == token;
@@ -79,17 +81,18 @@ __global__ void EmbeddingBackwardKernel(const EmbeddingBackwardArgs<bf16> args,
     found = __syncthreads_count(same);
     if (has_columns) AddRows(args, rows, found, col, sums);
   }
-  if (!has_columns) return;
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) gradient[i] = sums[i];
+  if (has_columns) cuda::Store(sums, gradient);
 }
 
 template <int kWidth>
 void LaunchBackward(const cuda::Context& context, const EmbeddingBackwardArgs<bf16>& args,
                     const cuda::RowOrder& order) {
+  const int64_t vectors = CeilDiv(args.cols, kWidth);
+  const auto threads =
+      static_cast<unsigned>(std::min<int64_t>(RoundUp(vectors, cuda::kWarp), kMostSumThreads));
   const dim3 grid(static_cast<unsigned>(args.rows),
-                  static_cast<unsigned>(CeilDiv(args.cols, kSumThreads * kWidth)));
-  EmbeddingBackwardKernel<kWidth><<<grid, kSumThreads, 0, context.stream>>>(args, order);
+                  static_cast<unsigned>(CeilDiv(vectors, threads)));
+  EmbeddingBackwardKernel<kWidth><<<grid, threads, 0, context.stream>>>(args, order);
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 // RMSNorm of heads on CUDA: a team of threads for each row and head, a part of a warp since a head
 // is short. Each element is read and written by one thread alone, so outputs may lie over inputs.
+#include <algorithm>
 #include <type_traits>
 
 #include "engine/base/status.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
-#include "engine/kernels/column_sum_cuda.cuh"
 #include "engine/kernels/contract.h"
 #include "engine/kernels/head_norm.h"
+#include "engine/kernels/norm_backward_cuda.h"
 #include "engine/kernels/vector_cuda.cuh"
 
 namespace penstock {
@@ -30,15 +31,6 @@ struct Team {
   int64_t pair = (int64_t{blockIdx.x} * kThreads + threadIdx.x) / kTeam;
   int64_t first = threadIdx.x % kTeam * kCount;
   static constexpr int64_t kStep = kCount * kTeam;
-
-  // The team's sum. Every thread of the warp takes part.
-  static __device__ float Sum(float value) {
-#pragma unroll
-    for (int offset = kTeam / 2; offset > 0; offset /= 2) {
-      value += __shfl_xor_sync(0xffffffffu, value, offset);
-    }
-    return value;
-  }
 };
 
 template <int kCount, int kTeam>
@@ -56,7 +48,7 @@ __global__ void HeadNormForwardKernel(const HeadNormForwardArgs<bf16> args) {
 #pragma unroll
     for (int j = 0; j < kCount; ++j) sum += values[j] * values[j];
   }
-  sum = team.Sum(sum);
+  sum = cuda::TeamSum<kTeam>(sum);
   const float rstd = 1.0f / sqrtf(sum / static_cast<float>(args.head_dim) + args.eps);
   if (inside && team.first == 0) args.rstd[team.pair] = rstd;
   for (int64_t i = team.first; i < end; i += team.kStep) {
@@ -68,54 +60,6 @@ __global__ void HeadNormForwardKernel(const HeadNormForwardArgs<bf16> args) {
     cuda::Store(values, x + i);
   }
 }
-
-template <int kCount, int kTeam>
-__global__ void HeadNormBackwardKernel(const HeadNormBackwardArgs<bf16> args) {
-  const Team<kCount, kTeam> team;
-  const bool inside = team.pair < args.rows * args.heads;
-  const Place place = PlaceOf(inside ? team.pair : 0, args.heads);
-  const bf16* x = args.x + place.row * args.x_stride + place.head * args.head_dim;
-  const bf16* dy = args.dy + place.row * args.dy_stride + place.head * args.head_dim;
-  bf16* dx = args.dx + place.row * args.dx_stride + place.head * args.head_dim;
-  const int64_t end = inside ? args.head_dim : 0;
-  const float rstd = inside ? args.rstd[team.pair] : 0;
-  float inputs[kCount], gradients[kCount], weights[kCount];
-  float sum = 0;
-  for (int64_t i = team.first; i < end; i += team.kStep) {
-    cuda::Load(x + i, inputs);
-    cuda::Load(dy + i, gradients);
-    cuda::Load(args.w + i, weights);
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) sum += gradients[j] * weights[j] * inputs[j] * rstd;
-  }
-  const float mean = team.Sum(sum) / static_cast<float>(args.head_dim);
-  for (int64_t i = team.first; i < end; i += team.kStep) {
-    cuda::Load(x + i, inputs);
-    cuda::Load(dy + i, gradients);
-    cuda::Load(args.w + i, weights);
-#pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      gradients[j] = rstd * (gradients[j] * weights[j] - inputs[j] * rstd * mean);
-    }
-    cuda::Store(gradients, dx + i);
-  }
-}
-
-// Rows and heads count as the rows of the sum.
-struct WeightTerm {
-  const bf16* dy;
-  int64_t dy_stride;
-  const bf16* x;
-  int64_t x_stride;
-  const float* rstd;
-  int64_t heads, head_dim;
-  __device__ float operator()(int64_t pair, int64_t i) const {
-    const Place place = PlaceOf(pair, heads);
-    const int64_t at = place.head * head_dim + i;
-    return cuda::DeviceFloat(dy[place.row * dy_stride + at]) *
-           cuda::DeviceFloat(x[place.row * x_stride + at]) * rstd[pair];
-  }
-};
 
 // Runs launch(count, team) with the elements that a thread moves at a time and the size of a team,
 // as integral constants.
@@ -171,20 +115,21 @@ absl::Status HeadNormBackward(const cuda::Context& context,
           (args.rows == 0 || (args.dy != nullptr && args.x != nullptr && args.w != nullptr &&
                               args.dx != nullptr && args.rstd != nullptr)),
       "HeadNormBackward", "arrays dy, x, w, rstd, dx and dw"));
-  const WeightTerm term{args.dy,   args.dy_stride, args.x,       args.x_stride,
-                        args.rstd, args.heads,     args.head_dim};
-  PENSTOCK_RETURN_IF_ERROR(cuda::ColumnSum(context, "HeadNormBackward", term,
-                                           args.rows * args.heads, args.head_dim, args.dw_mode,
-                                           args.dw));
-  if (args.rows * args.heads == 0) return absl::OkStatus();
-  const bool wide =
-      cuda::AllowsWide({args.dy, args.x, args.w, args.dx},
-                       {args.dy_stride, args.x_stride, args.dx_stride, args.head_dim});
-  ForTeam(wide, args.head_dim, [&](auto count, auto team) {
-    HeadNormBackwardKernel<count, team>
-        <<<GridOf(args.rows * args.heads, team), kThreads, 0, context.stream>>>(args);
-  });
-  return cuda::LaunchStatus("HeadNormBackward");
+  if (args.head_dim == 0) return absl::OkStatus();
+  return cuda::NormBackward(context, "HeadNormBackward",
+                            {.dy = args.dy,
+                             .dy_stride = args.dy_stride,
+                             .x = args.x,
+                             .x_stride = args.x_stride,
+                             .w = args.w,
+                             .rstd = args.rstd,
+                             .dx = args.dx,
+                             .dx_stride = args.dx_stride,
+                             .dx_mode = WriteMode::kOverwrite,
+                             .count = args.rows * args.heads,
+                             .rows_per_stride = std::max<int64_t>(1, args.heads),
+                             .cols = args.head_dim},
+                            args.dw, args.dw_mode);
 }
 
 }  // namespace penstock

@@ -1,22 +1,14 @@
 // Linear layer on CUDA: cuBLASLt, with the bias in its epilogue and a residual as the matrix that
-// beta multiplies. dbias is a sum over rows (column_sum_cuda.cuh).
+// beta multiplies. dbias is a sum over rows (column_sum_cuda.h).
 #include "engine/base/status.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
-#include "engine/kernels/column_sum_cuda.cuh"
+#include "engine/kernels/column_sum_cuda.h"
 #include "engine/kernels/contract.h"
 #include "engine/kernels/linear.h"
 
 namespace penstock {
 namespace {
-
-struct RowValue {
-  const bf16* x;
-  int64_t cols;
-  __device__ float operator()(int64_t row, int64_t col) const {
-    return cuda::DeviceFloat(x[row * cols + col]);
-  }
-};
 
 template <typename Args>
 absl::Status CheckSizes(std::string_view op, const Args& args) {
@@ -75,9 +67,8 @@ absl::Status LinearBackwardWeight(const cuda::Context& context,
       Require(args.dw != nullptr && (args.rows == 0 || (args.dy != nullptr && args.x != nullptr)),
               "LinearBackwardWeight", "arrays dy, x and dw"));
   if (args.dbias != nullptr) {
-    PENSTOCK_RETURN_IF_ERROR(cuda::ColumnSum(context, "LinearBackwardWeight",
-                                             RowValue{args.dy, args.out}, args.rows, args.out,
-                                             args.mode, args.dbias));
+    PENSTOCK_RETURN_IF_ERROR(cuda::ColumnSum(context, "LinearBackwardWeight", args.dy, args.rows,
+                                             args.out, args.mode, args.dbias));
   }
   if (args.rows == 0) {
     if (args.mode == WriteMode::kAdd) return absl::OkStatus();

@@ -1,9 +1,10 @@
 // Rows in the order of their keys, rows of one key in ascending order: a stable sort on the device,
 // linear in the rows. Internal to embedding*.
 //
-// A radix sort with digits of 8 bits, from the lowest. A pass counts the digits of each tile of
-// rows, adds the counts up (by digit, then by tile: where each tile's rows of each digit go), and
-// moves the rows there. The order is unique, so neither timing nor tiles can change a bit of it.
+// A radix sort with digits of 9 bits, from the lowest: two passes for vocabularies up to 262,144. A
+// pass counts the digits of each tile of rows, then adds the counts up (by digit, then by tile:
+// where each tile's rows of each digit go) and moves the rows there. The order is unique, so
+// neither timing nor tiles can change a bit of it.
 #pragma once
 
 #include <cstddef>
@@ -17,9 +18,9 @@
 namespace penstock::cuda {
 
 struct RowOrderTuning {
-  static constexpr int kDigitBits = 8;
+  static constexpr int kDigitBits = 9;
   static constexpr int kBins = 1 << kDigitBits;
-  static constexpr int64_t kTileRows = 2048;
+  static constexpr int64_t kTileRows = kBins;
   static constexpr int64_t kAlignment = 256;  // of each array in the scratch
 };
 

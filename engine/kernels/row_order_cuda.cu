@@ -1,5 +1,6 @@
-// A block takes a tile of rows, 256 at a time, and as many threads as there are digits. Counting
-// and moving read the keys once each: 20 bytes a row and pass, little beside a row's gradient.
+// A block takes a tile of rows, and has a thread for each row and for each digit. At 16,384 rows
+// latency is all there is to the time; hence tiles are small, and each block that moves rows adds
+// up the counts of all tiles by itself instead of waiting for a kernel that does it once.
 #include "engine/base/status.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
@@ -13,14 +14,14 @@ using Tuning = RowOrderTuning;
 
 constexpr int kThreads = Tuning::kBins;  // thread d also keeps the books of digit d
 constexpr int kWarps = kThreads / kWarp;
-constexpr int kScanThreads = 1024;
+static_assert(Tuning::kTileRows == kThreads);
 
 struct Pass {
   const int32_t* keys;
   const int32_t* values;  // null: a row's own number
   int32_t* keys_out;
   int32_t* values_out;
-  uint32_t* counts;  // [kBins, tiles]
+  uint32_t* counts;  // [tiles, kBins]
   int64_t rows, tiles;
   int shift;
 };
@@ -29,74 +30,62 @@ __device__ int DigitOf(const Pass& pass, int32_t key) {
   return (static_cast<uint32_t>(key) >> pass.shift) % Tuning::kBins;
 }
 
-// counts[d, tile] = rows of the tile with digit d.
+// counts[tile, d] = rows of the tile with digit d.
 __global__ void CountKernel(const Pass pass) {
   __shared__ uint32_t bins[Tuning::kBins];
   bins[threadIdx.x] = 0;
   __syncthreads();
-  const int64_t begin = blockIdx.x * Tuning::kTileRows;
-  for (int64_t step = 0; step < Tuning::kTileRows; step += kThreads) {
-    const int64_t row = begin + step + threadIdx.x;
-    if (row < pass.rows) atomicAdd(&bins[DigitOf(pass, pass.keys[row])], 1u);
-  }
+  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (row < pass.rows) atomicAdd(&bins[DigitOf(pass, pass.keys[row])], 1u);
   __syncthreads();
-  pass.counts[threadIdx.x * pass.tiles + blockIdx.x] = bins[threadIdx.x];
+  pass.counts[int64_t{blockIdx.x} * kThreads + threadIdx.x] = bins[threadIdx.x];
 }
 
-// Each count becomes the sum of those before it. One block; a thread has a run of counts.
-__global__ void ScanKernel(uint32_t* counts, int64_t count) {
-  __shared__ uint32_t sums[kScanThreads];
-  const int64_t run = (count + kScanThreads - 1) / kScanThreads;
-  const int64_t begin = threadIdx.x * run;
-  const int64_t end = begin + run < count ? begin + run : count;
-  uint32_t own = 0;
-  for (int64_t i = begin; i < end; ++i) own += counts[i];
-  sums[threadIdx.x] = own;
-  for (unsigned reach = 1; reach < kScanThreads; reach *= 2) {
+// The sum of the values of the threads before this one.
+__device__ uint32_t SumBefore(uint32_t value, uint32_t (&sums)[kThreads]) {
+  sums[threadIdx.x] = value;
+  for (unsigned reach = 1; reach < kThreads; reach *= 2) {
     __syncthreads();
     const uint32_t left = threadIdx.x >= reach ? sums[threadIdx.x - reach] : 0;
     __syncthreads();
     sums[threadIdx.x] += left;
   }
-  uint32_t before = sums[threadIdx.x] - own;
-  for (int64_t i = begin; i < end; ++i) {
-    const uint32_t here = counts[i];
-    counts[i] = before;
-    before += here;
-  }
+  return sums[threadIdx.x] - value;
 }
 
 __global__ void MoveKernel(const Pass pass) {
+  __shared__ uint32_t shared[kThreads];
   // Rows of each digit in each warp, then where the first of them goes.
   __shared__ uint32_t places[kWarps][Tuning::kBins];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  uint32_t next = pass.counts[threadIdx.x * pass.tiles + blockIdx.x];
-  const int64_t begin = blockIdx.x * Tuning::kTileRows;
-  for (int64_t step = 0; step < Tuning::kTileRows; step += kThreads) {
-    for (int i = 0; i < kWarps; ++i) places[i][threadIdx.x] = 0;
-    __syncthreads();
-    const int64_t row = begin + step + threadIdx.x;
-    const bool exists = row < pass.rows;
-    const int32_t key = exists ? pass.keys[row] : 0;
-    const int digit = exists ? DigitOf(pass, key) : Tuning::kBins;
-    const unsigned peers = __match_any_sync(0xffffffffu, digit);
-    const int before = __popc(peers & ((1u << lane) - 1u));
-    if (exists && before == 0) places[warp][digit] = __popc(peers);
-    __syncthreads();
-    for (int i = 0; i < kWarps; ++i) {
-      const uint32_t here = places[i][threadIdx.x];
-      places[i][threadIdx.x] = next;
-      next += here;
-    }
-    __syncthreads();
-    if (exists) {
-      const uint32_t place = places[warp][digit] + before;
-      pass.keys_out[place] = key;
-      pass.values_out[place] =
-          pass.values == nullptr ? static_cast<int32_t>(row) : pass.values[row];
-    }
-    __syncthreads();  // before the next rows' counts take the places' place
+  const int64_t row = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const bool exists = row < pass.rows;
+  const int32_t key = exists ? pass.keys[row] : 0;
+  uint32_t all = 0, before_tile = 0;  // rows with this thread's digit
+#pragma unroll 8
+  for (int64_t tile = 0; tile < pass.tiles; ++tile) {
+    const uint32_t count = pass.counts[tile * kThreads + threadIdx.x];
+    all += count;
+    if (tile < blockIdx.x) before_tile += count;
   }
+  for (int i = 0; i < kWarps; ++i) places[i][threadIdx.x] = 0;
+  uint32_t next = SumBefore(all, shared) + before_tile;
+  __syncthreads();
+  const int digit = exists ? DigitOf(pass, key) : Tuning::kBins;
+  const unsigned peers = __match_any_sync(0xffffffffu, digit);
+  const int before = __popc(peers & ((1u << lane) - 1u));
+  if (exists && before == 0) places[warp][digit] = __popc(peers);
+  __syncthreads();
+  for (int i = 0; i < kWarps; ++i) {
+    const uint32_t here = places[i][threadIdx.x];
+    places[i][threadIdx.x] = next;
+    next += here;
+  }
+  __syncthreads();
+  if (!exists) return;
+  const uint32_t place = places[warp][digit] + before;
+  pass.keys_out[place] = key;
+  pass.values_out[place] = pass.values == nullptr ? static_cast<int32_t>(row) : pass.values[row];
 }
 
 }  // namespace
@@ -119,8 +108,6 @@ absl::StatusOr<RowOrder> OrderRows(const Context& context, std::string_view op, 
   int64_t side = 0;
   do {
     CountKernel<<<grid, kThreads, 0, context.stream>>>(pass);
-    PENSTOCK_RETURN_IF_ERROR(LaunchStatus(op));
-    ScanKernel<<<1, kScanThreads, 0, context.stream>>>(pass.counts, pass.tiles * Tuning::kBins);
     PENSTOCK_RETURN_IF_ERROR(LaunchStatus(op));
     MoveKernel<<<grid, kThreads, 0, context.stream>>>(pass);
     PENSTOCK_RETURN_IF_ERROR(LaunchStatus(op));

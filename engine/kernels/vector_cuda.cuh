@@ -22,17 +22,28 @@ __device__ inline bf16 DeviceBf16(float value) {
   return {__bfloat16_as_ushort(__float2bfloat16_rn(value))};
 }
 
+// kWide elements as they lie in memory: half the registers that their values take.
+using Packed = uint4;
+
+__device__ inline void Unpack(const Packed& packed, float (&to)[kWide]) {
+  const uint32_t words[4] = {packed.x, packed.y, packed.z, packed.w};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    to[2 * i] = __uint_as_float(words[i] << 16);
+    to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
+  }
+}
+
+// REQUIRES: `from` aligned to its 16 bytes.
+__device__ inline Packed LoadPacked(const bf16* from) {
+  return *reinterpret_cast<const Packed*>(from);
+}
+
 // REQUIRES: `from` and `to` aligned to 2 * kCount bytes.
 template <int kCount>
 __device__ inline void Load(const bf16* from, float (&to)[kCount]) {
   if constexpr (kCount == kWide) {
-    const uint4 raw = *reinterpret_cast<const uint4*>(from);
-    const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      to[2 * i] = __uint_as_float(words[i] << 16);
-      to[2 * i + 1] = __uint_as_float(words[i] & 0xffff0000u);
-    }
+    Unpack(LoadPacked(from), to);
   } else {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) to[i] = DeviceFloat(from[i]);
@@ -56,13 +67,51 @@ __device__ inline void Store(const float (&from)[kCount], bf16* to) {
   }
 }
 
-template <typename Value>
-__device__ inline Value WarpSum(Value value) {
+// The same floats read or written 16 bytes at a time, where kCount allows.
+// REQUIRES: then the pointer is aligned to 16 bytes.
+template <int kCount>
+__device__ inline void Load(const float* from, float (&to)[kCount]) {
+  if constexpr (kCount % 4 == 0) {
 #pragma unroll
-  for (int width = kWarp / 2; width >= 1; width /= 2) {
+    for (int i = 0; i < kCount; i += 4) {
+      const float4 part = *reinterpret_cast<const float4*>(from + i);
+      to[i] = part.x;
+      to[i + 1] = part.y;
+      to[i + 2] = part.z;
+      to[i + 3] = part.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = from[i];
+  }
+}
+template <int kCount>
+__device__ inline void Store(const float (&from)[kCount], float* to) {
+  if constexpr (kCount % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kCount; i += 4) {
+      *reinterpret_cast<float4*>(to + i) =
+          make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) to[i] = from[i];
+  }
+}
+
+// The sum over kTeam neighbouring threads, in each of them. All threads of the warp call it.
+template <int kTeam, typename Value>
+__device__ inline Value TeamSum(Value value) {
+#pragma unroll
+  for (int width = kTeam / 2; width >= 1; width /= 2) {
     value += __shfl_xor_sync(0xffffffffu, value, width);
   }
   return value;
+}
+
+template <typename Value>
+__device__ inline Value WarpSum(Value value) {
+  return TeamSum<kWarp>(value);
 }
 
 // The same value in every thread, in one fixed order. `shared` holds a value for each warp and is

@@ -134,7 +134,24 @@ CudaCase Head(int64_t rows, int64_t heads, int64_t dim, int64_t gap, Place place
 std::vector<CudaCase> NormCudaCases() {
   std::vector<CudaCase> cases;
   for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{
-           {0, 8}, {1, 1}, {3, 7}, {65, 33}, {700, 64}, {5, 2048}, {130, 257}, {9000, 40}}) {
+           // Rows of each length that the backward pass takes in another way, and more of them
+           // than its blocks take at once.
+           {0, 8},
+           {1, 1},
+           {3, 7},
+           {65, 33},
+           {700, 64},
+           {5, 2048},
+           {130, 257},
+           {30000, 40},
+           {40, 96},
+           {4300, 264},
+           {33, 1000},
+           {800, 2056},
+           {500, 4104},
+           {3, 16384},
+           {600, 1027},
+           {2, 16392}}) {
     cases.push_back(Rms(rows, cols, Place::kOut, WriteMode::kOverwrite));
     cases.push_back(Rms(rows, cols, Place::kOut, WriteMode::kAdd));
     cases.push_back(Rms(rows, cols, Place::kIn, WriteMode::kOverwrite));
@@ -145,6 +162,8 @@ std::vector<CudaCase> NormCudaCases() {
                                                             {1, 1, 2},
                                                             {7, 3, 10},
                                                             {300, 4, 64},
+                                                            {6000, 5, 64},
+                                                            {21, 3, 320},
                                                             {33, 2, 128},
                                                             {40, 2, 160},
                                                             {21, 5, 192},
