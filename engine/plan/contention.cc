@@ -29,6 +29,12 @@ Contention ContentionOf(const MachineProfile& machine) {
       SpeedOf(Lane::kCopyIn, speeds) = machine.copy_in_share_beside_out;
       SpeedOf(Lane::kCopyOut, speeds) = machine.copy_out_share_beside_in;
     }
+    if ((lanes & LaneBit(Lane::kHost)) != 0) {
+      double &in_speed = SpeedOf(Lane::kCopyIn, speeds),
+             &out_speed = SpeedOf(Lane::kCopyOut, speeds);
+      in_speed = std::min(in_speed, machine.copy_in_share_beside_adamw);
+      out_speed = std::min(out_speed, machine.copy_out_share_beside_adamw);
+    }
     double copied = 0;
     if (in) copied += machine.copy_in_bytes * SpeedOf(Lane::kCopyIn, speeds);
     if (out) copied += machine.copy_out_bytes * SpeedOf(Lane::kCopyOut, speeds);

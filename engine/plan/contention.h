@@ -1,8 +1,9 @@
 // What lanes leave each other: how fast an op goes, of what it reaches alone, while other lanes
 // run.
 //
-// Copies in the two directions share the link and the copy engines. AdamW gets what the copies
-// leave of host memory's bandwidth, no more than it uses alone; copies give way to nothing.
+// Copies in the two directions share the link and the copy engines, and copies are slowed down by
+// AdamW, which wants the same host memory. AdamW gets what the copies leave of that memory's
+// bandwidth, no more than it uses alone.
 #pragma once
 
 #include <array>

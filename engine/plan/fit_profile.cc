@@ -101,20 +101,22 @@ Row Solve(const Normal& normal, Row x) {
 
 // The ops of a lane that moves data, of all runs.
 struct LaneOp {
-  double work = 0;     // what OpSeconds() says at a rate of 1
-  double seconds = 0;  // measured
-  double beside = 0;   // of them, while copies of the other lane or lanes ran
-  double copied = 0;   // bytes, by those meanwhile
+  double work = 0;                             // what OpSeconds() says at a rate of 1
+  double seconds = 0;                          // measured
+  std::array<double, kLaneCount> beside = {};  // of them, while ops of another lane ran
+  double copied = 0;                           // bytes, by those meanwhile
+
+  double Beside(Lane lane) const { return beside[static_cast<size_t>(lane)]; }
+  double BesideCopies() const { return std::max(Beside(Lane::kCopyIn), Beside(Lane::kCopyOut)); }
 };
 
 double Overlap(const SimulatedOp& a, const SimulatedOp& b) {
   return std::max(0.0, std::min(a.end, b.end) - std::max(a.start, b.start));
 }
 
-// `rate`: of the lane. Copies of a lane follow each other, so their overlaps add up.
+// `rate`: of the lane. Ops of a lane follow each other, so their overlaps add up.
 std::vector<LaneOp> OpsOf(std::span<const MeasuredProgram> runs, Lane lane,
-                          double MachineProfile::*rate, std::span<const Lane> others,
-                          double op_seconds) {
+                          double MachineProfile::*rate, double op_seconds) {
   std::vector<LaneOp> ops;
   for (const MeasuredProgram& run : runs) {
     const std::vector<double> work =
@@ -134,8 +136,8 @@ std::vector<LaneOp> OpsOf(std::span<const MeasuredProgram> runs, Lane lane,
       const SimulatedOp& time = run.timeline[i];
       LaneOp op = {work[i], Duration(time) - op_seconds};
       if (op.seconds < kShortestSeconds || op.work < 1) continue;
-      double most_beside = 0;
-      for (Lane other : others) {
+      for (Lane other : {Lane::kCopyIn, Lane::kCopyOut, Lane::kHost}) {
+        if (other == lane) continue;
         const std::vector<size_t>& theirs = ops_by_lane[static_cast<size_t>(other)];
         size_t& at = first[static_cast<size_t>(other)];
         while (at < theirs.size() && run.timeline[theirs[at]].end <= time.start) ++at;
@@ -148,34 +150,58 @@ std::vector<LaneOp> OpsOf(std::span<const MeasuredProgram> runs, Lane lane,
           beside += shared;
           op.copied += (in[j] + out[j]) * shared / Duration(run.timeline[j]);
         }
-        most_beside = std::max(most_beside, beside);
+        op.beside[static_cast<size_t>(other)] = std::min(op.seconds, beside);
       }
-      op.beside = std::min(op.seconds, most_beside);
       ops.push_back(op);
     }
   }
   return ops;
 }
 
-// work = alone (seconds - beside) + together beside, by relative errors.
-void FitCopies(std::span<const LaneOp> ops, double& rate, double& share) {
-  double aa = 0, ab = 0, bb = 0, ta = 0, tb = 0;
-  const auto add = [&](double a, double b, double weight) {
-    aa += weight * a * a, ab += weight * a * b, bb += weight * b * b;
-    ta += weight * a, tb += weight * b;
+// A copy's rate, and its shares beside a copy in the other direction and beside AdamW.
+struct CopyRates {
+  double &alone, &share_beside_other, &share_beside_adamw;
+};
+
+// work = alone t0 + beside the other t1 + beside AdamW t2, each t a part of the op's seconds, by
+// relative errors. While both run an op counts as beside AdamW.
+void FitCopies(std::span<const LaneOp> ops, Lane other, CopyRates rates) {
+  constexpr size_t kUnknowns = 3;
+  using Vector = std::array<double, kUnknowns>;
+  std::array<Vector, kUnknowns> products = {};
+  Vector targets = {};
+  const auto add = [&](const Vector& row, double weight) {
+    for (size_t i = 0; i < kUnknowns; ++i) {
+      for (size_t j = 0; j < kUnknowns; ++j) products[i][j] += weight * row[i] * row[j];
+      targets[i] += weight * row[i];
+    }
   };
   for (const LaneOp& op : ops) {
-    add((op.seconds - op.beside) / op.work, op.beside / op.work, 1);
+    const double adamw = op.Beside(Lane::kHost);
+    const double beside = std::min(op.Beside(other), op.seconds - adamw);
+    add({(op.seconds - adamw - beside) / op.work, beside / op.work, adamw / op.work}, 1);
   }
   const double weight = kPriorWeight * std::max<double>(1, static_cast<double>(ops.size()));
-  add(1 / rate, 0, weight);
-  add(0, 1 / (rate * share), weight);
-  const double determinant = aa * bb - ab * ab;
-  const double alone = (ta * bb - tb * ab) / determinant;
-  const double together = (tb * aa - ta * ab) / determinant;
-  if (!(alone > 0) || !(together > 0)) return;
-  rate = alone;
-  share = std::clamp(together / alone, kLeastShare, 1.0);
+  Vector x = {rates.alone, rates.alone * rates.share_beside_other,
+              rates.alone * rates.share_beside_adamw};
+  for (size_t i = 0; i < kUnknowns; ++i) {
+    Vector known = {};
+    known[i] = 1 / x[i];
+    add(known, weight);
+  }
+  for (int sweep = 0; sweep < kSweeps; ++sweep) {
+    for (size_t i = 0; i < kUnknowns; ++i) {
+      double residual = targets[i];
+      for (size_t j = 0; j < kUnknowns; ++j) {
+        if (j != i) residual -= products[i][j] * x[j];
+      }
+      x[i] = std::max(0.0, residual / products[i][i]);
+    }
+  }
+  if (!(x[0] > 0)) return;
+  rates.alone = x[0];
+  rates.share_beside_other = std::clamp(x[1] / x[0], kLeastShare, 1.0);
+  rates.share_beside_adamw = std::clamp(x[2] / x[0], kLeastShare, 1.0);
 }
 
 // Ops that ran beside copies for less than this share of their time ran alone, beside them for more
@@ -186,16 +212,17 @@ void FitAdamw(std::span<const LaneOp> ops, MachineProfile& fitted) {
   const double bound = fitted.host_bytes / fitted.adamw_parameters;
   double work = 0, seconds = 0;
   for (const LaneOp& op : ops) {
-    if (op.beside > kAlone * op.seconds) continue;
+    if (op.BesideCopies() > kAlone * op.seconds) continue;
     work += op.work;
     seconds += op.seconds;
   }
   if (seconds > 0) fitted.adamw_parameters = work / seconds;
   double bytes = 0, contended = 0;
   for (const LaneOp& op : ops) {
-    if (op.beside < kContended * op.seconds) continue;
-    bytes += kAdamwHostBytes * op.work + op.copied;
-    contended += op.seconds;
+    if (op.BesideCopies() < kContended * op.seconds) continue;
+    const double alone = seconds > 0 ? op.seconds - op.BesideCopies() : 0;
+    bytes += kAdamwHostBytes * (op.work - alone * fitted.adamw_parameters) + op.copied;
+    contended += op.seconds - alone;
   }
   fitted.host_bytes = contended > 0 ? bytes / contended : bound * fitted.adamw_parameters;
   // Beside copies only: alone it is not slower than beside them.
@@ -230,14 +257,13 @@ MachineProfile FitProfile(std::span<const MeasuredProgram> runs, const MachinePr
     const double most = kFastest * (prior.*kRates[rate]);
     fitted.*kRates[rate] = reciprocals[rate] > 1 / most ? 1 / reciprocals[rate] : most;
   }
-  const Lane in = Lane::kCopyIn, out = Lane::kCopyOut;
-  FitCopies(OpsOf(runs, in, &MachineProfile::copy_in_bytes, {&out, 1}, prior.op_seconds),
-            fitted.copy_in_bytes, fitted.copy_in_share_beside_out);
-  FitCopies(OpsOf(runs, out, &MachineProfile::copy_out_bytes, {&in, 1}, prior.op_seconds),
-            fitted.copy_out_bytes, fitted.copy_out_share_beside_in);
-  const Lane copies[] = {in, out};
-  FitAdamw(OpsOf(runs, Lane::kHost, &MachineProfile::adamw_parameters, copies, prior.op_seconds),
-           fitted);
+  FitCopies(
+      OpsOf(runs, Lane::kCopyIn, &MachineProfile::copy_in_bytes, prior.op_seconds), Lane::kCopyOut,
+      {fitted.copy_in_bytes, fitted.copy_in_share_beside_out, fitted.copy_in_share_beside_adamw});
+  FitCopies(
+      OpsOf(runs, Lane::kCopyOut, &MachineProfile::copy_out_bytes, prior.op_seconds), Lane::kCopyIn,
+      {fitted.copy_out_bytes, fitted.copy_out_share_beside_in, fitted.copy_out_share_beside_adamw});
+  FitAdamw(OpsOf(runs, Lane::kHost, &MachineProfile::adamw_parameters, prior.op_seconds), fitted);
   return fitted;
 }
 

@@ -29,7 +29,8 @@ constexpr MachineProfile kH100 = {.matmul_flops = 757e12,
                                   .storage_write_bytes = 1.1e9,
                                   .op_seconds = 20e-6,
                                   .copy_in_share_beside_out = 0.8,
-                                  .copy_out_share_beside_in = 0.95};
+                                  .copy_out_share_beside_in = 0.95,
+                                  .copy_in_share_beside_adamw = 0.85};
 
 // The H100's own datasheet: dense bf16, HBM3, PCIe 5 x16 one way.
 constexpr double kH100Flops = 989e12, kH100Memory = 3.35e12, kH100Link = 64e9;
@@ -63,7 +64,9 @@ constexpr MachineProfile FromDatasheet(const Datasheet& sheet) {
           .storage_write_bytes = 4e9,
           .op_seconds = kH100.op_seconds,
           .copy_in_share_beside_out = kH100.copy_in_share_beside_out,
-          .copy_out_share_beside_in = kH100.copy_out_share_beside_in};
+          .copy_out_share_beside_in = kH100.copy_out_share_beside_in,
+          .copy_in_share_beside_adamw = kH100.copy_in_share_beside_adamw,
+          .copy_out_share_beside_adamw = kH100.copy_out_share_beside_adamw};
 }
 
 // Power: the card's limit while it computes, an idle card's draw, and for the host an estimate.

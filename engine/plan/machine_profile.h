@@ -27,8 +27,9 @@ struct MachineProfile {
   double storage_read_bytes = 0;             // one stream, past the page cache
   double storage_write_bytes = 0;            // likewise
   double op_seconds = 0;                     // what an op costs beside its work
-  // Of a copy's rate, while one in the other direction runs.
+  // Of a copy's rate, while one in the other direction runs; and while the host's optimizer does.
   double copy_in_share_beside_out = 1, copy_out_share_beside_in = 1;
+  double copy_in_share_beside_adamw = 1, copy_out_share_beside_adamw = 1;
 };  // rates per second
 
 // What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.

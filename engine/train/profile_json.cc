@@ -32,6 +32,8 @@ constexpr NumberField<MachineProfile> kRates[] = {
     {"copy_out_bytes", &MachineProfile::copy_out_bytes},
     {"copy_in_share_beside_out", &MachineProfile::copy_in_share_beside_out},
     {"copy_out_share_beside_in", &MachineProfile::copy_out_share_beside_in},
+    {"copy_in_share_beside_adamw", &MachineProfile::copy_in_share_beside_adamw},
+    {"copy_out_share_beside_adamw", &MachineProfile::copy_out_share_beside_adamw},
     {"adamw_parameters", &MachineProfile::adamw_parameters},
     {"host_bytes", &MachineProfile::host_bytes},
     {"storage_read_bytes", &MachineProfile::storage_read_bytes},

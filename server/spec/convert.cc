@@ -59,6 +59,10 @@ v1::MachineProfile ToProto(const MeasuredProfile& measured) {
       "B/s");
   add("copies from the device, beside others",
       rates.copy_out_bytes * rates.copy_out_share_beside_in, "B/s");
+  add("copies to the device, beside AdamW", rates.copy_in_bytes * rates.copy_in_share_beside_adamw,
+      "B/s");
+  add("copies from the device, beside AdamW",
+      rates.copy_out_bytes * rates.copy_out_share_beside_adamw, "B/s");
   add("AdamW on the host", rates.adamw_parameters, "parameters/s");
   add("host memory, AdamW and copies", rates.host_bytes, "B/s");
   add("storage, read", rates.storage_read_bytes, "B/s");
