@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "engine/kernels/column_sum_cuda.h"
 #include "engine/kernels/head_norm.h"
 #include "engine/kernels/rmsnorm.h"
 #include "gtest/gtest.h"
@@ -129,10 +130,41 @@ CudaCase Head(int64_t rows, int64_t heads, int64_t dim, int64_t gap, Place place
       .tolerances = {kBf16Bound, kFloatBound, kBf16Bound, kFloatBound}};
 }
 
+// Without the products that it comes with in a linear layer, so that tools which cannot follow
+// those can check it.
+CudaCase ColumnSums(int64_t rows, int64_t cols, WriteMode mode) {
+  const Floats x = RandomBf16(rows * cols, 1);
+  const bool add = mode == WriteMode::kAdd;
+  const Floats out0 = add ? Random(cols, 2) : Poisoned(cols);
+  return {.name = absl::StrCat("ColumnSum", add ? "Add" : "Overwrite", rows, "x", cols),
+          .run =
+              [=](const cuda::Context& context) {
+                const DeviceBf16 device_x(x);
+                const DeviceFloats out(out0);
+                EXPECT_TRUE(cuda::ColumnSum(context, "ColumnSum", device_x.data(), rows, cols, mode,
+                                            out.data())
+                                .ok());
+                return std::vector<Floats>{out.Download()};
+              },
+          .expected =
+              [=] {
+                reference::Doubles sums(cols);
+                for (int64_t i = 0; i < rows * cols; ++i) sums[i % cols] += x[i];
+                return std::vector<reference::Doubles>{add ? Sum(sums, out0) : sums};
+              },
+          .tolerances = {kFloatBound}};
+}
+
 }  // namespace
 
 std::vector<CudaCase> NormCudaCases() {
   std::vector<CudaCase> cases;
+  for (WriteMode mode : {WriteMode::kOverwrite, WriteMode::kAdd}) {
+    for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{
+             {0, 8}, {1, 1}, {63, 264}, {65, 33}, {9000, 16}, {300, 4608}}) {
+      cases.push_back(ColumnSums(rows, cols, mode));
+    }
+  }
   for (const auto& [rows, cols] : std::vector<std::pair<int64_t, int64_t>>{
            // Rows of each length that the backward pass takes in another way, and more of them
            // than its blocks take at once.
