@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engine/memory/host_store.h"
+#include "engine/train/usable_cores.h"
 
 namespace penstock {
 namespace {
@@ -46,7 +47,7 @@ NamedProfile ProfileOf(const TrainConfig& config, int threads) {
   if (config.device.profile.has_value() && applies) {
     profile = *config.device.profile;
   } else if (!OnCuda(config)) {
-    profile = CpuProfile(threads);
+    profile = CpuProfile(std::min(threads, UsableCores()));
   } else {
     const absl::StatusOr<NamedProfile> planned = FindMachineProfile(config.device.planned_machine);
     profile = planned.ok() ? *planned : ProfileOfCard(config.device.card);

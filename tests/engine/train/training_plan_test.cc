@@ -11,7 +11,9 @@
 #include "engine/base/units.h"
 #include "engine/memory/host_store.h"
 #include "engine/train/model_input.h"
+#include "engine/train/policy_choice.h"
 #include "engine/train/schedule.h"
+#include "engine/train/usable_cores.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/engine/train/train_testing.h"
@@ -246,6 +248,16 @@ TEST(TrainingPlanTest, PredictsAStepAndSaysWhatElseThereWas) {
   ASSERT_FALSE(tight->prediction.settings.empty());
   EXPECT_EQ(tight->prediction.settings.front().words, "batch.tokens_per_step: 8192");
   EXPECT_THAT(tight->prediction.settings.front().effect, HasSubstr("% tokens/s"));
+}
+
+TEST(TrainingPlanTest, ThreadsBeyondTheCoresMakeNoStepFaster) {
+  TrainConfig config;
+  config.compute_threads = UsableCores();
+  const MachineProfile all = ProfileOf(config, config.compute_threads).rates;
+  EXPECT_EQ(ProfileOf(config, 8 * config.compute_threads).rates.matmul_flops, all.matmul_flops);
+  EXPECT_EQ(ProfileOf(config, 8 * config.compute_threads).rates.adamw_parameters,
+            all.adamw_parameters);
+  EXPECT_LE(ProfileOf(config, 1).rates.matmul_flops, all.matmul_flops);
 }
 
 TEST(TrainingPlanTest, EstimatesTheWholeJobAndShowsItsStep) {
