@@ -75,14 +75,17 @@ __global__ void __launch_bounds__(kMostThreads)
       if (kAdd) kept_dx[k] = LoadPacked(dx + col);
     }
     float values[kWide], gradients[kWide], weights[kWide];
+    const auto unpack = [&](int k, int col) {
+      Unpack(kept_x[k], values);
+      Unpack(kept_dy[k], gradients);
+      Load(rows.w + col, weights);
+    };
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
       const int col = first + k * step;
       if (col >= cols) continue;
-      Unpack(kept_x[k], values);
-      Unpack(kept_dy[k], gradients);
-      Load(rows.w + col, weights);
+      unpack(k, col);
 #pragma unroll
       for (int i = 0; i < kWide; ++i) {
         const float term = gradients[i] * values[i] * rstd;
@@ -100,9 +103,7 @@ __global__ void __launch_bounds__(kMostThreads)
     for (int k = 0; k < kKept; ++k) {
       const int col = first + k * step;
       if (col >= cols) continue;
-      Unpack(kept_x[k], values);
-      Unpack(kept_dy[k], gradients);
-      Load(rows.w + col, weights);
+      unpack(k, col);
       float out[kWide] = {};
       if (kAdd) Unpack(kept_dx[k], out);
 #pragma unroll
