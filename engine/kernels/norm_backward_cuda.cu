@@ -35,19 +35,58 @@ struct Place {
   __device__ int64_t Begin(int64_t stride, int64_t cols) const {
     return outer * stride + inner * cols;
   }
+  // By as many rows as lie before `distance`. A short row is done sooner than two divisions.
+  __device__ void MoveOn(const Place& distance, int64_t rows_per_stride) {
+    outer += distance.outer;
+    inner += distance.inner;
+    if (inner >= rows_per_stride) {
+      inner -= rows_per_stride;
+      ++outer;
+    }
+  }
 };
 
-// kKept vectors of a row a thread, the team's threads side by side.
+// Where a thread's vectors of a row are: kKept of them, the team's threads side by side.
+struct Columns {
+  int first, step;
+
+  __device__ int Of(int k) const { return first + k * step; }
+};
+
+// A block's sums for dw, of its teams in their order. All its threads call it.
+template <int kTeam, int kKept>
+__device__ void WriteSums(const float (&dw)[kKept][kWide], const Columns& columns, int64_t cols,
+                          float* partial) {
+  extern __shared__ float team_sums[];  // [teams, cols]; of a whole-block team none
+  float* sums = partial + blockIdx.x * cols;
+  if constexpr (kTeam != kWholeBlock) {
+    const int team = threadIdx.x / kTeam;
+    sums = team_sums + team * cols;
+  }
+#pragma unroll
+  for (int k = 0; k < kKept; ++k) {
+    if (columns.Of(k) < cols) Store(dw[k], sums + columns.Of(k));
+  }
+  if constexpr (kTeam != kWholeBlock) {
+    const int teams = blockDim.x / kTeam;
+    __syncthreads();
+    for (int col = threadIdx.x; col < cols; col += blockDim.x) {
+      float sum = 0;
+      for (int team = 0; team < teams; ++team) sum += team_sums[team * cols + col];
+      partial[blockIdx.x * cols + col] = sum;
+    }
+  }
+}
+
 template <int kTeam, int kKept, bool kAdd>
 __global__ void __launch_bounds__(kMostThreads)
     NormBackwardKernel(const NormedRows rows, float* partial) {
   __shared__ float warp_sums[kMostThreads / kWarp];
-  extern __shared__ float team_sums[];  // [teams, cols]; of a whole-block team none
   const int team_threads = kTeam == kWholeBlock ? blockDim.x : kTeam;
   const int teams = blockDim.x / team_threads, team = threadIdx.x / team_threads;
-  const int first = threadIdx.x % team_threads * kWide, step = team_threads * kWide;
+  const Columns columns = {static_cast<int>(threadIdx.x % team_threads * kWide),
+                           team_threads * kWide};
   const uint32_t rows_a_round = gridDim.x * teams;
-  // A short row is done sooner than two divisions; hence a place is moved on instead.
   Place place(rows, blockIdx.x * teams + team);
   const Place round(rows, rows_a_round);
   float dw[kKept][kWide] = {};
@@ -59,16 +98,11 @@ __global__ void __launch_bounds__(kMostThreads)
     const bf16* dy = rows.dy + place.Begin(rows.dy_stride, rows.cols);
     const bf16* x = rows.x + place.Begin(rows.x_stride, rows.cols);
     bf16* dx = rows.dx + place.Begin(rows.dx_stride, rows.cols);
-    place.outer += round.outer;
-    place.inner += round.inner;
-    if (place.inner >= rows.rows_per_stride) {
-      place.inner -= rows.rows_per_stride;
-      ++place.outer;
-    }
+    place.MoveOn(round, rows.rows_per_stride);
     Packed kept_x[kKept], kept_dy[kKept], kept_dx[kKept];
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
-      const int col = first + k * step;
+      const int col = columns.Of(k);
       if (col >= cols) continue;
       kept_x[k] = LoadPacked(x + col);
       kept_dy[k] = LoadPacked(dy + col);
@@ -83,7 +117,7 @@ __global__ void __launch_bounds__(kMostThreads)
     float sum = 0;
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
-      const int col = first + k * step;
+      const int col = columns.Of(k);
       if (col >= cols) continue;
       unpack(k, col);
 #pragma unroll
@@ -101,7 +135,7 @@ __global__ void __launch_bounds__(kMostThreads)
     const float mean = sum / static_cast<float>(rows.cols);
 #pragma unroll
     for (int k = 0; k < kKept; ++k) {
-      const int col = first + k * step;
+      const int col = columns.Of(k);
       if (col >= cols) continue;
       unpack(k, col);
       float out[kWide] = {};
@@ -113,21 +147,7 @@ __global__ void __launch_bounds__(kMostThreads)
       Store(out, dx + col);
     }
   }
-  float* sums = partial + blockIdx.x * rows.cols;
-  if constexpr (kTeam != kWholeBlock) sums = team_sums + team * rows.cols;
-#pragma unroll
-  for (int k = 0; k < kKept; ++k) {
-    const int col = first + k * step;
-    if (col < rows.cols) Store(dw[k], sums + col);
-  }
-  if constexpr (kTeam != kWholeBlock) {
-    __syncthreads();
-    for (int col = threadIdx.x; col < rows.cols; col += blockDim.x) {
-      float sum = 0;
-      for (int i = 0; i < teams; ++i) sum += team_sums[i * rows.cols + col];
-      partial[blockIdx.x * rows.cols + col] = sum;
-    }
-  }
+  WriteSums<kTeam>(dw, columns, rows.cols, partial);
 }
 
 // A block a row at a time; a thread adds to dw of its own columns in its block's partial sums.
