@@ -99,8 +99,9 @@ class Bench {
     for (int i = 0; i < products * kWarmUpSeconds / kSecondsARun; ++i) Run(0);
     std::vector<std::vector<double>> times(found_.size());
     for (int run = 0; run < kRuns; ++run) {
-      for (size_t i = 0; i < found_.size(); ++i)
+      for (size_t i = 0; i < found_.size(); ++i) {
         times[i].push_back(MedianMs(nullptr, 1, products, [&] { Run(i); }));
+      }
     }
     std::vector<std::pair<double, size_t>> order;
     for (size_t i = 0; i < times.size(); ++i) {

@@ -194,20 +194,18 @@ Launch LaunchFor(const NormedRows& rows) {
   const int64_t vectors = rows.cols / kWide;
   const bool wide = AllowsWide({rows.dy, rows.x, rows.w, rows.dx},
                                {rows.dy_stride, rows.x_stride, rows.dx_stride, rows.cols});
-  if (!wide || vectors > 4 * kMostThreads)
+  if (!wide || vectors > 4 * kMostThreads) {
     return {LongRowsKernel, kLongThreads, kLongThreads, 1024};
-  const auto whole_block = [&](int kept) {
-    return static_cast<int>(RoundUp(CeilDiv(vectors, kept), kWarp));
-  };
+  }
   const WriteMode mode = rows.dx_mode;
   if (vectors <= 8) return {KernelFor<8, 1>(mode), kMostThreads, 8, 1536};
   if (vectors <= 16) return {KernelFor<16, 1>(mode), kMostThreads, 16, 1536};
   if (vectors <= kWarp) return {KernelFor<kWarp, 1>(mode), kMostThreads, kWarp, 1536};
   if (vectors <= 4 * kWarp) return {KernelFor<kWarp, 4>(mode), 256, kWarp, 512};
-  if (vectors <= kMostThreads) {
-    return {KernelFor<kWholeBlock, 2>(mode), whole_block(2), whole_block(2), 768};
-  }
-  return {KernelFor<kWholeBlock, 4>(mode), whole_block(4), whole_block(4), 512};
+  const int kept = vectors <= kMostThreads ? 2 : 4;
+  const auto threads = static_cast<int>(RoundUp(CeilDiv(vectors, kept), kWarp));
+  if (kept == 2) return {KernelFor<kWholeBlock, 2>(mode), threads, threads, 768};
+  return {KernelFor<kWholeBlock, 4>(mode), threads, threads, 512};
 }
 
 }  // namespace

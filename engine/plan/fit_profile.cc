@@ -17,7 +17,6 @@ constexpr double MachineProfile::*kRates[] = {
     &MachineProfile::device_bytes,
 };
 constexpr size_t kRateCount = std::size(kRates);
-using Row = std::array<double, kRateCount>;
 
 // Shorter ops say more of the clock than of the machine.
 constexpr double kShortestSeconds = 20e-6;
@@ -41,22 +40,54 @@ MachineProfile OnlyRate(double MachineProfile::*rate) {
   return profile;
 }
 
-// Sums of squares and products of rows that are scaled to a measured value of 1 each.
-struct Normal {
-  std::array<Row, kRateCount> products = {};
-  Row targets = {};
+// The x that are not negative for which row * x is nearest to 1, of rows that are scaled to that.
+template <size_t kUnknowns>
+class LeastSquares {
+ public:
+  using Row = std::array<double, kUnknowns>;
 
   void Add(const Row& row, double weight) {
-    for (size_t i = 0; i < kRateCount; ++i) {
-      targets[i] += weight * row[i];
-      for (size_t j = 0; j < kRateCount; ++j) products[i][j] += weight * row[i] * row[j];
+    for (size_t i = 0; i < kUnknowns; ++i) {
+      targets_[i] += weight * row[i];
+      for (size_t j = 0; j < kUnknowns; ++j) products_[i][j] += weight * row[i] * row[j];
     }
   }
+  // Each x is known to be near this one. `rows`: that have been added, or will be.
+  void AddKnown(const Row& x, double rows) {
+    for (size_t i = 0; i < kUnknowns; ++i) {
+      Row known = {};
+      known[i] = 1 / x[i];
+      Add(known, kPriorWeight * std::max(1.0, rows));
+    }
+  }
+
+  // Cyclic coordinate descent from x: each in turn takes its best value that is not less than
+  // least(i, x).
+  template <typename Least>
+  Row Solve(Row x, const Least& least) const {
+    for (int sweep = 0; sweep < kSweeps; ++sweep) {
+      for (size_t i = 0; i < kUnknowns; ++i) {
+        if (products_[i][i] <= 0) continue;
+        double residual = targets_[i];
+        for (size_t j = 0; j < kUnknowns; ++j) {
+          if (j != i) residual -= products_[i][j] * x[j];
+        }
+        x[i] = std::max(least(i, x), residual / products_[i][i]);
+      }
+    }
+    return x;
+  }
+
+ private:
+  std::array<Row, kUnknowns> products_ = {};
+  Row targets_ = {};
 };
+
+using RateSums = LeastSquares<kRateCount>;
 
 double Duration(const SimulatedOp& op) { return op.end - op.start; }
 
-void AddRun(const MeasuredProgram& run, double op_seconds, Normal& normal) {
+void AddRun(const MeasuredProgram& run, double op_seconds, RateSums& sums) {
   std::array<std::vector<double>, kRateCount> counts;
   for (size_t rate = 0; rate < kRateCount; ++rate) {
     counts[rate] = OpSeconds(run.program, run.spec, run.layout, run.cost, OnlyRate(kRates[rate]));
@@ -64,9 +95,9 @@ void AddRun(const MeasuredProgram& run, double op_seconds, Normal& normal) {
   for (size_t op = 0; op < run.timeline.size(); ++op) {
     const double seconds = Duration(run.timeline[op]) - op_seconds;
     if (run.program.ops[op].lane != Lane::kCompute || seconds < kShortestSeconds) continue;
-    Row row;
+    RateSums::Row row;
     for (size_t rate = 0; rate < kRateCount; ++rate) row[rate] = counts[rate][op] / seconds;
-    normal.Add(row, 1);
+    sums.Add(row, 1);
   }
 }
 
@@ -80,23 +111,6 @@ constexpr bool IsAttention(double MachineProfile::*rate) {
          rate == &MachineProfile::attention_backward_flops ||
          rate == &MachineProfile::long_attention_forward_flops ||
          rate == &MachineProfile::long_attention_backward_flops;
-}
-
-// Cyclic coordinate descent: each reciprocal in turn takes its best value that is not negative, and
-// not less than products' if it is attention's.
-Row Solve(const Normal& normal, Row x) {
-  for (int sweep = 0; sweep < kSweeps; ++sweep) {
-    for (size_t i = 0; i < kRateCount; ++i) {
-      if (normal.products[i][i] <= 0) continue;
-      double residual = normal.targets[i];
-      for (size_t j = 0; j < kRateCount; ++j) {
-        if (j != i) residual -= normal.products[i][j] * x[j];
-      }
-      const double least = IsAttention(kRates[i]) ? x[kMatmul] : 0;
-      x[i] = std::max(least, residual / normal.products[i][i]);
-    }
-  }
-  return x;
 }
 
 // The ops of a lane that moves data, of all runs.
@@ -166,38 +180,17 @@ struct CopyRates {
 // work = alone t0 + beside the other t1 + beside AdamW t2, each t a part of the op's seconds, by
 // relative errors. While both run an op counts as beside AdamW.
 void FitCopies(std::span<const LaneOp> ops, Lane other, CopyRates rates) {
-  constexpr size_t kUnknowns = 3;
-  using Vector = std::array<double, kUnknowns>;
-  std::array<Vector, kUnknowns> products = {};
-  Vector targets = {};
-  const auto add = [&](const Vector& row, double weight) {
-    for (size_t i = 0; i < kUnknowns; ++i) {
-      for (size_t j = 0; j < kUnknowns; ++j) products[i][j] += weight * row[i] * row[j];
-      targets[i] += weight * row[i];
-    }
-  };
+  using Sums = LeastSquares<3>;
+  Sums sums;
   for (const LaneOp& op : ops) {
     const double adamw = op.Beside(Lane::kHost);
     const double beside = std::min(op.Beside(other), op.seconds - adamw);
-    add({(op.seconds - adamw - beside) / op.work, beside / op.work, adamw / op.work}, 1);
+    sums.Add({(op.seconds - adamw - beside) / op.work, beside / op.work, adamw / op.work}, 1);
   }
-  const double weight = kPriorWeight * std::max<double>(1, static_cast<double>(ops.size()));
-  Vector x = {rates.alone, rates.alone * rates.share_beside_other,
-              rates.alone * rates.share_beside_adamw};
-  for (size_t i = 0; i < kUnknowns; ++i) {
-    Vector known = {};
-    known[i] = 1 / x[i];
-    add(known, weight);
-  }
-  for (int sweep = 0; sweep < kSweeps; ++sweep) {
-    for (size_t i = 0; i < kUnknowns; ++i) {
-      double residual = targets[i];
-      for (size_t j = 0; j < kUnknowns; ++j) {
-        if (j != i) residual -= products[i][j] * x[j];
-      }
-      x[i] = std::max(0.0, residual / products[i][i]);
-    }
-  }
+  const Sums::Row known = {rates.alone, rates.alone * rates.share_beside_other,
+                           rates.alone * rates.share_beside_adamw};
+  sums.AddKnown(known, static_cast<double>(ops.size()));
+  const Sums::Row x = sums.Solve(known, [](size_t, const Sums::Row&) { return 0.0; });
   if (!(x[0] > 0)) return;
   rates.alone = x[0];
   rates.share_beside_other = std::clamp(x[1] / x[0], kLeastShare, 1.0);
@@ -236,20 +229,18 @@ void FitAdamw(std::span<const LaneOp> ops, MachineProfile& fitted) {
 }  // namespace
 
 MachineProfile FitProfile(std::span<const MeasuredProgram> runs, const MachineProfile& prior) {
-  Normal normal;
+  RateSums sums;
   double ops = 0;
   for (const MeasuredProgram& run : runs) {
-    AddRun(run, prior.op_seconds, normal);
+    AddRun(run, prior.op_seconds, sums);
     ops += static_cast<double>(run.timeline.size());
   }
-  Row start;
-  for (size_t rate = 0; rate < kRateCount; ++rate) {
-    start[rate] = 1 / (prior.*kRates[rate]);
-    Row known = {};
-    known[rate] = prior.*kRates[rate];  // times the reciprocal, that is 1
-    normal.Add(known, kPriorWeight * std::max(1.0, ops));
-  }
-  const Row reciprocals = Solve(normal, start);
+  RateSums::Row known;
+  for (size_t rate = 0; rate < kRateCount; ++rate) known[rate] = 1 / (prior.*kRates[rate]);
+  sums.AddKnown(known, ops);
+  const RateSums::Row reciprocals = sums.Solve(known, [](size_t i, const RateSums::Row& x) {
+    return IsAttention(kRates[i]) ? x[kMatmul] : 0.0;
+  });
   MachineProfile fitted = prior;
   for (size_t rate = 0; rate < kRateCount; ++rate) {
     // What seems to cost nothing is far faster than it was thought to be.

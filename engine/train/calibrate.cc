@@ -34,8 +34,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kHeadChunkRows = 1024;
 // Of products' rate here, what a card keeps in steps that hold it at its limit of power for
-// minutes: it grows warm, and a calibration ends before. On eleven H200s compute of 7B and 14B
-// took 1.05 to 1.08 of what their calibrations gave; of 1.5B, which draws less, 1.00 to 1.02.
+// minutes: it grows warm, and a calibration ends before. On nine H200s compute of 7B and 14B took
+// 1.05 to 1.08 of what their calibrations gave; steps of 1.5B, which draw less, 1.00 to 1.02.
 constexpr double kSustainedShare = 0.95;
 
 void Sustain(MachineProfile& rates) {

@@ -81,6 +81,7 @@ void ExpectRates(const MachineProfile& found, const MachineProfile& truth, doubl
   EXPECT_NEAR(found.copy_in_share_beside_out, truth.copy_in_share_beside_out, 2 * share);
   EXPECT_NEAR(found.copy_out_share_beside_in, truth.copy_out_share_beside_in, 2 * share);
   EXPECT_NEAR(found.copy_in_share_beside_adamw, truth.copy_in_share_beside_adamw, 2 * share);
+  EXPECT_NEAR(found.copy_out_share_beside_adamw, truth.copy_out_share_beside_adamw, 2 * share);
 }
 
 TEST(FitProfileTest, FindsTheRatesOfTheMachineThatWasMeasured) {

@@ -74,6 +74,11 @@ TEST(ContentionTest, AdamwGetsWhatCopiesLeaveOfHostMemory) {
   EXPECT_EQ(speed(kIn | kOut, Lane::kCopyIn), 0.5);
   EXPECT_EQ(speed(kIn | kOut, Lane::kCopyOut), 0.8);
   EXPECT_EQ(speed(kIn | kOut | kCompute, Lane::kCompute), 1);
+  machine.copy_in_share_beside_adamw = 0.75;
+  EXPECT_EQ(speed(kIn | kHost, Lane::kCopyIn), 0.75);
+  EXPECT_EQ(speed(kIn | kOut | kHost, Lane::kCopyIn), 0.5);
+  EXPECT_EQ(speed(kIn | kCompute, Lane::kCopyIn), 1);
+  EXPECT_DOUBLE_EQ(speed(kHost | kIn, Lane::kHost), 120.0 / 130);
   machine.host_bytes = 400e9;  // enough for all: no lane is faster than alone
   EXPECT_EQ(speed(kHost | kIn | kOut, Lane::kHost), 1);
   machine.host_bytes = 10e9;  // less than the copies alone: AdamW still gets on
