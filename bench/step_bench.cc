@@ -358,7 +358,8 @@ nlohmann::json PolicyJson(const StepFlags& flags) {
           {"mlp_chunk_rows", flags.mlp_chunk_rows},
           {"device_weights_layers", flags.device_weights},
           {"device_gradients_layers", flags.device_gradients},
-          {"device_state_blocks", flags.device_state}};
+          {"device_state_blocks", flags.device_state},
+          {"device_master_blocks", flags.device_master}};
 }
 
 // Null for a card whose datasheet is not known.

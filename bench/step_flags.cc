@@ -49,6 +49,7 @@ FlagTables TablesOf(StepFlags& flags) {
                       {"device_weights", &flags.device_weights},
                       {"device_gradients", &flags.device_gradients},
                       {"device_state", &flags.device_state},
+                      {"device_master", &flags.device_master},
                       {"save_all_layers", &flags.save_all_layers},
                       {"host_attention_layers", &flags.host_attention_layers},
                       {"host_input_layers", &flags.host_input_layers}},
@@ -154,9 +155,12 @@ absl::StatusOr<Policy> PolicyOf(const StepFlags& flags, const ModelSpec& spec) {
   policy.placements.resize(spec.num_blocks());
   for (int64_t block = 0; block < spec.num_blocks(); ++block) {
     const bool layer = block >= 1 && block <= layers;
-    policy.placements[block] = {.weights = layer && block <= flags.device_weights,
-                                .gradients = layer && block <= flags.device_gradients,
-                                .state = block < flags.device_state};
+    const int64_t after_state = block - flags.device_state;
+    policy.placements[block] = {
+        .weights = layer && block <= flags.device_weights,
+        .gradients = (layer || flags.device_master > 0) && block <= flags.device_gradients,
+        .state = after_state < 0,
+        .master = after_state >= 0 && after_state < flags.device_master};
   }
   return policy;
 }

@@ -31,7 +31,9 @@ struct StepFlags {
   int64_t slots = 2, head_chunk_rows = 2048, mlp_chunk_rows = 0;
   // Decoder layers, from the first, whose weights, gradient sums or optimizer state stay on the
   // device. `device_state` counts blocks: the embedding is the first, the head the last.
-  int64_t device_weights = 0, device_gradients = 0, device_state = 0;
+  // Of the next `device_master` blocks the master weights stay without their moments, which come
+  // for updates: with next_moments_later and more device_gradients than the head's number.
+  int64_t device_weights = 0, device_gradients = 0, device_state = 0, device_master = 0;
   // Layers, from the last, that save everything whatever `save` says.
   int64_t save_all_layers = 0;
   // Layers, from the first, that save their input and attention side on the host, or their input.

@@ -138,8 +138,8 @@ absl::Status CheckProgram(const StepProgram& program, int64_t arena_bytes, int64
   const bool state_on_device =
       std::any_of(program.ops.begin(), program.ops.end(), [](const Op& op) {
         return std::holds_alternative<UpdateDevice>(op.body) ||
-               std::holds_alternative<FetchState>(op.body) ||
-               std::holds_alternative<StoreState>(op.body);
+               std::holds_alternative<FetchMoments>(op.body) ||
+               std::holds_alternative<StoreMoments>(op.body);
       });
   if (state_on_device && store.moment_type() != MomentType::kFloat32) {
     return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,

@@ -13,7 +13,7 @@
 // Gradients are f32 or bf16; one in bf16 gives the bits that its f32 value gives.
 //
 // UpdatePart::kWeights changes hi and lo alone and kMoments, which does not read them, m and v
-// alone; kMoments after kWeights gives the bits of kAll. A device knows kAll only.
+// alone; kMoments after kWeights gives the bits of kAll. A device does not know kMoments.
 //
 // Shapes    hi, lo, m, v, gradient [count].
 // Numerics  the same bits with every CpuIsa and on CUDA; which NaN comes out of two is not

@@ -1,7 +1,7 @@
 // AdamW on CUDA. Memory-bound: a thread updates four neighbours, so that a warp's access to every
 // array is whole sectors (16 bytes a thread of f32, 8 of a 16-bit plane); 26 or 28 bytes cross
-// the memory for an element, half of them each way. Every operation is the correctly rounded one
-// of the CPU, in its order, and never contracted into a fused multiply-add.
+// the memory for an element, half of them each way; without the moments' 8. Every operation is the
+// correctly rounded one of the CPU, in its order, and never contracted into a fused multiply-add.
 #include "engine/base/status.h"
 #include "engine/cuda/context.h"
 #include "engine/cuda/status.h"
@@ -25,6 +25,10 @@ struct Arrays {
   const Gradient* gradient;
   int64_t count;
 };
+
+// A device may use the value, not the function.
+template <UpdatePart part>
+constexpr bool kChangesMoments = ChangesMoments(part);
 
 struct Element {
   uint32_t bits;  // of w
@@ -59,7 +63,7 @@ __device__ void LoadGroup(const bf16* from, float (&to)[kGroup]) {
   to[2] = __uint_as_float(raw.y << 16), to[3] = __uint_as_float(raw.y & 0xffff0000u);
 }
 
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 __device__ void UpdateGroup(const adamw::Scalars& s, const Arrays<Gradient>& a, int64_t i) {
   const uint2 hi = *reinterpret_cast<const uint2*>(a.hi + i);
   const uint2 lo = *reinterpret_cast<const uint2*>(a.lo + i);
@@ -77,8 +81,10 @@ __device__ void UpdateGroup(const adamw::Scalars& s, const Arrays<Gradient>& a, 
   // The low halves of the bits are the correction as it is stored.
   *reinterpret_cast<uint2*>(a.lo + i) = make_uint2(__byte_perm(e[0].bits, e[1].bits, 0x5410),
                                                    __byte_perm(e[2].bits, e[3].bits, 0x5410));
-  *reinterpret_cast<float4*>(a.m + i) = make_float4(e[0].m, e[1].m, e[2].m, e[3].m);
-  *reinterpret_cast<float4*>(a.v + i) = make_float4(e[0].v, e[1].v, e[2].v, e[3].v);
+  if constexpr (kChangesMoments<part>) {
+    *reinterpret_cast<float4*>(a.m + i) = make_float4(e[0].m, e[1].m, e[2].m, e[3].m);
+    *reinterpret_cast<float4*>(a.v + i) = make_float4(e[0].v, e[1].v, e[2].v, e[3].v);
+  }
 }
 
 __device__ float GradientAt(const float* gradient, int64_t i) { return gradient[i]; }
@@ -86,54 +92,63 @@ __device__ float GradientAt(const bf16* gradient, int64_t i) {
   return cuda::DeviceFloat(gradient[i]);
 }
 
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 __device__ void UpdateAt(const adamw::Scalars& s, const Arrays<Gradient>& a, int64_t i) {
   const uint32_t bits = JoinBits(a.hi[i], static_cast<uint16_t>(a.lo[i]));
   const Element e = Update(s, {bits, a.m[i], a.v[i]}, GradientAt(a.gradient, i));
   a.hi[i] = static_cast<uint16_t>(HiOf(e.bits));
   a.lo[i] = static_cast<int16_t>(static_cast<uint16_t>(e.bits));
-  a.m[i] = e.m;
-  a.v[i] = e.v;
+  if constexpr (kChangesMoments<part>) {
+    a.m[i] = e.m;
+    a.v[i] = e.v;
+  }
 }
 
 // `kAligned`: every array allows the accesses of a group.
-template <typename Gradient, bool kAligned>
+template <UpdatePart part, typename Gradient, bool kAligned>
 __global__ void __launch_bounds__(kThreads)
     AdamWKernel(const adamw::Scalars scalars, const Arrays<Gradient> arrays) {
   const int64_t stride = int64_t{gridDim.x} * kThreads * kGroup;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kGroup; i < arrays.count;
        i += stride) {
     if (kAligned && i + kGroup <= arrays.count) {
-      UpdateGroup(scalars, arrays, i);
+      UpdateGroup<part>(scalars, arrays, i);
     } else {
-      for (int64_t k = i; k < min(i + kGroup, arrays.count); ++k) UpdateAt(scalars, arrays, k);
+      for (int64_t k = i; k < min(i + kGroup, arrays.count); ++k)
+        UpdateAt<part>(scalars, arrays, k);
     }
   }
 }
 
-template <typename Gradient>
+template <UpdatePart part, typename Gradient>
 absl::Status Launch(const cuda::Context& context, const AdamWArgs& args, const Gradient* gradient) {
   const adamw::Scalars scalars = adamw::ToScalars(args);
   const Arrays<Gradient> arrays{args.hi, args.lo, args.m, args.v, gradient, args.count};
   const unsigned grid = cuda::GridFor((args.count + kGroup - 1) / kGroup, kThreads);
   if (cuda::AllowsWide({args.hi, args.lo, args.m, args.v, gradient}, {})) {
-    AdamWKernel<Gradient, true><<<grid, kThreads, 0, context.stream>>>(scalars, arrays);
+    AdamWKernel<part, Gradient, true><<<grid, kThreads, 0, context.stream>>>(scalars, arrays);
   } else {
-    AdamWKernel<Gradient, false><<<grid, kThreads, 0, context.stream>>>(scalars, arrays);
+    AdamWKernel<part, Gradient, false><<<grid, kThreads, 0, context.stream>>>(scalars, arrays);
   }
   return cuda::LaunchStatus("AdamW");
+}
+
+template <UpdatePart part>
+absl::Status Launch(const cuda::Context& context, const AdamWArgs& args) {
+  return args.gradient != nullptr ? Launch<part>(context, args, args.gradient)
+                                  : Launch<part>(context, args, args.gradient_bf16);
 }
 
 }  // namespace
 
 absl::Status AdamW(const cuda::Context& context, const AdamWArgs& args) {
   PENSTOCK_RETURN_IF_ERROR(adamw::CheckContract(args));
-  PENSTOCK_RETURN_IF_ERROR(Require(args.part == UpdatePart::kAll, "AdamW",
-                                   "weights and moments at once on a device",
+  PENSTOCK_RETURN_IF_ERROR(Require(ChangesWeights(args.part), "AdamW",
+                                   "weights, or weights and moments, on a device",
                                    {{"part", static_cast<int64_t>(args.part)}}));
   if (args.count == 0) return absl::OkStatus();
-  return args.gradient != nullptr ? Launch(context, args, args.gradient)
-                                  : Launch(context, args, args.gradient_bf16);
+  return ChangesMoments(args.part) ? Launch<UpdatePart::kAll>(context, args)
+                                   : Launch<UpdatePart::kWeights>(context, args);
 }
 
 absl::Status AdamW(const cuda::Context& context, std::span<const AdamWArgs> updates) {

@@ -154,27 +154,41 @@ class Collector {
 
   void operator()(const UpdateDevice& op) {
     const Content weights{Meaning::kWeights, Index(op.block)};
-    const Content state{Meaning::kState, Index(op.block)};
+    const Content correction{Meaning::kCorrection, Index(op.block)};
+    const Content moments{Meaning::kMoments, Index(op.block)};
     Read(ResourceKind::kClipScale, 0, {Meaning::kValue});
     ReadGradients(op.block, op.gradients);
     Update(op.weights, weights, weights);
-    Update(op.state, state, state);
+    Update(op.correction, correction, correction);
+    if (ChangesMoments(op.part)) {
+      Update(op.moments, moments, moments);
+    } else {
+      Read(op.moments, moments);
+    }
   }
 
-  void operator()(const FetchState& op) {
+  void operator()(const FetchMaster& op) {
     const int32_t block = Index(op.block);
     Read(ResourceKind::kHostWeights, block, {Meaning::kValue});
-    Read(ResourceKind::kHostOptimizer, block, {Meaning::kValue});
     Write(op.weights, {Meaning::kWeights, block});
-    Write(op.state, {Meaning::kState, block});
+    Write(op.correction, {Meaning::kCorrection, block});
   }
 
-  void operator()(const StoreState& op) {
+  void operator()(const StoreMaster& op) {
     const int32_t block = Index(op.block);
     Read(op.weights, {Meaning::kWeights, block});
-    Read(op.state, {Meaning::kState, block});
+    Read(op.correction, {Meaning::kCorrection, block});
     WriteHost(ResourceKind::kHostWeights, block);
-    WriteHost(ResourceKind::kHostOptimizer, block);
+  }
+
+  void operator()(const FetchMoments& op) {
+    Read(ResourceKind::kHostOptimizer, Index(op.block), {Meaning::kValue});
+    Write(op.moments, {Meaning::kMoments, Index(op.block)});
+  }
+
+  void operator()(const StoreMoments& op) {
+    Read(op.moments, {Meaning::kMoments, Index(op.block)});
+    WriteHost(ResourceKind::kHostOptimizer, Index(op.block));
   }
 
   AccessList Take() { return std::move(list_); }
@@ -240,8 +254,10 @@ Content ToContent(const StepProgram& program, const Held& held) {
   switch (held.content) {
     case HeldContent::kWeights:
       return {Meaning::kWeights, block};
-    case HeldContent::kState:
-      return {Meaning::kState, block};
+    case HeldContent::kCorrection:
+      return {Meaning::kCorrection, block};
+    case HeldContent::kMoments:
+      return {Meaning::kMoments, block};
     case HeldContent::kGradients:
       return CompleteGradients(program, block);
   }

@@ -31,7 +31,8 @@ enum class Meaning : uint8_t {
   kMlpTensors,          // likewise
   kGradients,           // sums of block, over as many terms as `micro_batch` says
   kRounded,             // complete gradients of block in bf16
-  kState,               // correction plane and moments of block
+  kCorrection,          // correction plane of block
+  kMoments,             // m and v of block
   kValue,               // of a host resource; of kHostGradient complete gradients
 };
 

@@ -1,5 +1,5 @@
-// How the optimizer state of a block lies in its device buffer. The weights' hi plane is not
-// part of it: it is the block's weight buffer.
+// How a block's moments lie in their device buffer. Its correction plane, int16 [size], has one of
+// its own, and the hi plane is the block's weight buffer.
 #pragma once
 
 #include <cstdint>
@@ -8,21 +8,27 @@
 
 namespace penstock {
 
-struct DeviceStateLayout {
-  int64_t lo = 0;  // int16 [size]
-  int64_t m = 0;   // f32 [size]
-  int64_t v = 0;   // f32 [size]
+constexpr int64_t DeviceCorrectionBytes(int64_t size) { return size * 2; }
+
+struct DeviceMomentsLayout {
+  int64_t m = 0;  // f32 [size]
+  int64_t v = 0;  // f32 [size]
   int64_t bytes = 0;
 };
 
 // `size`: elements of the block.
-constexpr DeviceStateLayout MakeDeviceStateLayout(int64_t size) {
+constexpr DeviceMomentsLayout MakeDeviceMomentsLayout(int64_t size) {
   constexpr int64_t kAlignment = 256;
-  DeviceStateLayout layout;
-  layout.m = RoundUp(size * 2, kAlignment);
-  layout.v = layout.m + RoundUp(size * 4, kAlignment);
+  DeviceMomentsLayout layout;
+  layout.v = RoundUp(size * 4, kAlignment);
   layout.bytes = layout.v + RoundUp(size * 4, kAlignment);
   return layout;
+}
+
+// What moments take that come for an update, in a place that is not theirs.
+constexpr int64_t VisitingMomentsBytes(int64_t size) {
+  constexpr int64_t kBufferAlignment = 4096;
+  return RoundUp(MakeDeviceMomentsLayout(size).bytes, kBufferAlignment);
 }
 
 }  // namespace penstock

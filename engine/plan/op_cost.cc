@@ -7,8 +7,8 @@ namespace penstock {
 namespace {
 
 constexpr double kFloat = 4;
-// Planes and moments of a parameter on the device, where moments are fp32.
-constexpr double kStateBytes = 4 + 2 * kFloat;
+// Of a parameter, where moments are fp32.
+constexpr double kMasterBytes = 4, kMomentsBytes = 2 * kFloat;
 
 class Costs {
  public:
@@ -88,13 +88,20 @@ class Costs {
   }
   // Planes and moments read and written, gradients read.
   double operator()(const UpdateDevice& op) const {
-    return Bytes(Size(op.block) * (2 * kStateBytes + GradientBytes()));
+    const double moments = (ChangesMoments(op.part) ? 2 : 1) * kMomentsBytes;
+    return Bytes(Size(op.block) * (2 * kMasterBytes + moments + GradientBytes()));
   }
-  double operator()(const FetchState& op) const {
-    return Size(op.block) * kStateBytes / machine_.copy_in_bytes;
+  double operator()(const FetchMaster& op) const {
+    return Size(op.block) * kMasterBytes / machine_.copy_in_bytes;
   }
-  double operator()(const StoreState& op) const {
-    return Size(op.block) * kStateBytes / machine_.copy_out_bytes;
+  double operator()(const StoreMaster& op) const {
+    return Size(op.block) * kMasterBytes / machine_.copy_out_bytes;
+  }
+  double operator()(const FetchMoments& op) const {
+    return Size(op.block) * kMomentsBytes / machine_.copy_in_bytes;
+  }
+  double operator()(const StoreMoments& op) const {
+    return Size(op.block) * kMomentsBytes / machine_.copy_out_bytes;
   }
 
  private:

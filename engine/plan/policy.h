@@ -40,6 +40,13 @@ struct BlockPlacement {
   bool weights = false;    // a copy of its own, fetched once a step
   bool gradients = false;  // sums of its own, to which several rounds can add
   bool state = false;      // weights, correction plane and moments: updated on the device
+  // Weights and correction plane, which the device updates while the host still has other blocks'
+  // to do. The moments for it come as the last backward pass goes on, into the place of gradients
+  // that have left, and stay as they are: the host updates its own later. Only with
+  // kNextStepMomentsLater, and gradients that stay.
+  bool master = false;
+
+  bool HasMaster() const { return state || master; }
 };
 
 // When the optimizer runs. The maths is the same.

@@ -87,13 +87,17 @@ void ProgramMemory::AllocateHeld() {
   for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
     const BlockPlacement placement = policy_.PlacementOf(block);
     const int64_t size = layout_.blocks[block].size;
-    if (!IsLayer(block) || placement.weights || placement.state) {
+    if (!IsLayer(block) || placement.weights || placement.HasMaster()) {
       blocks_[block].weights =
           Allocate(Name(block), BufferClass::kWeights, size * shape_.element_bytes);
     }
+    if (placement.HasMaster()) {
+      blocks_[block].correction = Allocate(absl::StrCat("correction_", Name(block)),
+                                           BufferClass::kState, DeviceCorrectionBytes(size));
+    }
     if (placement.state) {
-      blocks_[block].state = Allocate(absl::StrCat("state_", Name(block)), BufferClass::kState,
-                                      MakeDeviceStateLayout(size).bytes);
+      blocks_[block].moments = Allocate(absl::StrCat("moments_", Name(block)), BufferClass::kState,
+                                        MakeDeviceMomentsLayout(size).bytes);
     }
   }
 }
@@ -114,6 +118,47 @@ void ProgramMemory::AllocateHeldGradients() {
                    size * GradientBytesPerElement(policy_.gradient_type));
     }
   }
+  AllocateVisitingMoments();
+}
+
+// From the end of the gradients on down: the backward pass is through with the last block first.
+void ProgramMemory::AllocateVisitingMoments() {
+  int64_t end = end_;
+  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+    const BlockPlacement placement = policy_.PlacementOf(block);
+    if (!placement.master || placement.state) continue;
+    const int64_t size = layout_.blocks[block].size;
+    end -= VisitingMomentsBytes(size);
+    blocks_[block].moments = BufferId{static_cast<int32_t>(program_.buffers.size())};
+    program_.buffers.push_back({absl::StrCat("moments_", Name(block)), BufferClass::kState, end,
+                                MakeDeviceMomentsLayout(size).bytes});
+  }
+}
+
+bool ProgramMemory::InGradientsOf(BlockId block, BufferId id) const {
+  const Buffer &gradients = program_.buffer(sums(block)), &buffer = program_.buffer(id);
+  return buffer.offset < gradients.offset + gradients.bytes &&
+         gradients.offset < buffer.offset + buffer.bytes;
+}
+
+absl::Status ProgramMemory::CheckVisitingMoments() const {
+  int64_t first = INT64_MAX, wait_until = 0;
+  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+    const BlockPlacement placement = policy_.PlacementOf(block);
+    const BlockBuffers& buffers = blocks_[block];
+    if (placement.master && !placement.state && buffers.moments != kNoBuffer) {
+      first = std::min(first, program_.buffer(buffers.moments).offset);
+    }
+    if (placement.HasMaster() && buffers.complete != kNoBuffer) {
+      const Buffer& gradients = program_.buffer(buffers.complete);
+      wait_until = std::max(wait_until, gradients.offset + gradients.bytes);
+    }
+  }
+  if (first >= wait_until) return absl::OkStatus();
+  return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
+               absl::StrCat("policy: the gradients of the blocks above those whose master weights "
+                            "are on the device have ",
+                            FormatBytes(wait_until - first), " too little room for their moments"));
 }
 
 void ProgramMemory::AllocateForward() {
@@ -305,6 +350,7 @@ BufferId ProgramMemory::PassingGradients(BlockId block) {
 }
 
 absl::Status ProgramMemory::Finish() {
+  PENSTOCK_RETURN_IF_ERROR(CheckVisitingMoments());
   for (BufferId id : saved_) {
     Buffer& buffer = program_.buffers[Index(id)];
     buffer.offset += buffer.arena == Arena::kHost ? host_end_ : end_;

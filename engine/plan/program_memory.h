@@ -27,7 +27,8 @@ class ProgramMemory {
 
   // Weights and state that have a place of their own. First of all, in every program.
   void AllocateHeld();
-  // Gradient buffers that keep complete gradients until the next step applies them. Right after.
+  // Gradient buffers that keep complete gradients until the next step applies them, and in them the
+  // place of moments that come for that. Right after.
   void AllocateHeldGradients();
   // Slots and scratch.
   void AllocateForward();
@@ -36,7 +37,9 @@ class ProgramMemory {
 
   // Of a block with a place of its own; kNoBuffer otherwise.
   BufferId own_weights(BlockId block) const { return blocks_[Index(block)].weights; }
-  BufferId state(BlockId block) const { return blocks_[Index(block)].state; }
+  // Of a block whose master weights are on the device, and where its moments are or come to.
+  BufferId correction(BlockId block) const { return blocks_[Index(block)].correction; }
+  BufferId moments(BlockId block) const { return blocks_[Index(block)].moments; }
   // Where the block's sums are made, and where they lie when they are complete and rounded.
   BufferId sums(BlockId block) const { return blocks_[Index(block)].sums; }
   BufferId complete(BlockId block) const { return blocks_[Index(block)].complete; }
@@ -45,6 +48,8 @@ class ProgramMemory {
   // Of any op: none leaves anything in it. The head's logits chunk lies there too.
   BufferId scratch() const { return scratch_; }
   BufferId d(int32_t micro_batch) const { return d_[Slot(micro_batch)]; }
+  // Whether the buffer lies where the block's gradients do.
+  bool InGradientsOf(BlockId block, BufferId buffer) const;
 
   // Input of `block` for a micro-batch. `keep`: until backward, as the policy says.
   BufferId Input(int32_t block, int32_t micro_batch, bool keep);
@@ -62,7 +67,8 @@ class ProgramMemory {
 
  private:
   struct BlockBuffers {
-    BufferId weights = kNoBuffer, state = kNoBuffer, sums = kNoBuffer, complete = kNoBuffer;
+    BufferId weights = kNoBuffer, correction = kNoBuffer, moments = kNoBuffer;
+    BufferId sums = kNoBuffer, complete = kNoBuffer;
   };
 
   bool IsLayer(int64_t block) const { return block >= 1 && block <= spec_.num_layers; }
@@ -109,6 +115,8 @@ class ProgramMemory {
   static std::string NameOf(const Key& key);
   BufferId AllocateOnce(const Key& key, BufferClass buffer_class, int64_t bytes,
                         Arena arena = Arena::kDevice);
+  void AllocateVisitingMoments();
+  absl::Status CheckVisitingMoments() const;
   absl::Status OverBudget() const;
 
   const ModelSpec& spec_;

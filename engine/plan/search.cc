@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "engine/base/status.h"
 #include "engine/base/units.h"
+#include "engine/plan/device_state.h"
 #include "engine/plan/hazards.h"
 #include "engine/plan/op_cost.h"
 #include "engine/plan/simulate.h"
@@ -32,6 +33,8 @@ constexpr int32_t kMostRoundsThroughHost = 8;
 // Micro-batches of a first round that saves less: what is recomputed costs as much as half of what
 // another micro-batch hides.
 constexpr int32_t kFirstRounds[] = {3, 4, 6};
+// Blocks whose master weights are on the device without their moments.
+constexpr int64_t kMasterBlocks[] = {0, 3, 6, 8, 10};
 
 enum class Order : uint8_t {
   kRounds,
@@ -41,8 +44,8 @@ enum class Order : uint8_t {
   kOneRoundHeld,
 };
 
-// What all candidates share of which the number of layers that save most, k, and the number of
-// blocks with state on the device, j, are chosen.
+// What all candidates share of which the number of layers that save most, k, and the numbers of
+// blocks with state, j, and with master weights alone on the device, i, are chosen.
 struct Kind {
   Order order;
   int32_t micro_batches_per_round;  // 0: all
@@ -55,8 +58,9 @@ struct Kind {
 };
 
 struct Point {
-  int64_t state_blocks;           // j
-  int64_t most_layers;            // k
+  int64_t state_blocks = 0;       // j
+  int64_t master_blocks = 0;      // i
+  int64_t most_layers = 0;        // k
   int64_t first_most_layers = 0;  // likewise in a first round of its own
 };
 
@@ -139,6 +143,7 @@ class Search {
   };
 
   std::vector<int64_t> StateGrid(Order order) const;
+  bool HasRoomForMoments(Order order, int64_t state_blocks, int64_t master_blocks) const;
   std::vector<Kind> Kinds() const;
   std::vector<Kind> OrdersAndRounds() const;
   int64_t MostLayers(const Kind& kind) const {
@@ -164,6 +169,9 @@ class Search {
   absl::StatusOr<Score> MostSaved(const Kind& kind, const Point& most);
 
   absl::Status Try(const Kind& kind);
+  enum class Fits : uint8_t { kYes, kNo };
+  absl::StatusOr<Fits> TryState(const Kind& kind, int64_t state_blocks, int64_t master_blocks,
+                                Outcome& outcome);
   absl::Status SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes);
   absl::Status Raise(const Kind& kind, int64_t Point::*layers, int64_t high, Point& point,
                      Bytes& bytes);
@@ -183,9 +191,10 @@ class Search {
   std::optional<PolicyCandidate> best_;
   size_t best_kind_ = 0;  // in outcomes_
   std::vector<Outcome> outcomes_;
-  // By order, micro-batches of a round, those of a first round of its own, blocks with state.
-  std::map<std::tuple<Order, int32_t, int32_t, int64_t>, Score> everything_saved_;
-  std::map<std::pair<Order, int64_t>, Bytes> state_bytes_;  // of so many blocks, by order
+  // By order, micro-batches of a round, those of a first round of its own, blocks with state,
+  // blocks with master weights alone.
+  std::map<std::tuple<Order, int32_t, int32_t, int64_t, int64_t>, Score> everything_saved_;
+  std::map<std::tuple<Order, int64_t, int64_t>, Bytes> state_bytes_;  // by order, likewise
   // Without state: of the kind that is tried, by layers that save most, likewise in a first round.
   std::map<std::pair<int64_t, int64_t>, Bytes> saved_bytes_;
   SearchResult result_;
@@ -202,6 +211,24 @@ std::vector<int64_t> Search::StateGrid(Order order) const {
   }
   grid.push_back(blocks_);
   return grid;
+}
+
+// Moments come into the place of the gradients of the blocks that are not held.
+bool Search::HasRoomForMoments(Order order, int64_t state_blocks, int64_t master_blocks) const {
+  if (master_blocks == 0) return true;
+  if (!HoldsWeights(order) || !HoldsSums(order) || with_backward_) return false;
+  if (input_.base.moment_type != MomentType::kFloat32) return false;
+  if (state_blocks + master_blocks > blocks_) return false;
+  int64_t moments = 0, room = 0;
+  for (int64_t block = state_blocks; block < blocks_; ++block) {
+    const int64_t size = input_.layout.blocks[block].size;
+    if (block < state_blocks + master_blocks) {
+      moments += VisitingMomentsBytes(size);
+    } else {
+      room += size * 4;
+    }
+  }
+  return moments <= room;
 }
 
 std::vector<Kind> Search::OrdersAndRounds() const {
@@ -273,11 +300,12 @@ UpdateTime Search::UpdateTimeOf(const Point& point) const {
     return UpdateTime::kEndOfStep;
   }
   if (input_.base.moment_type != MomentType::kFloat32) return UpdateTime::kNextStep;
-  double parameters = 0;
+  double parameters = 0;  // of both parts
   for (int64_t block = point.state_blocks; block < blocks_; ++block) {
-    parameters += static_cast<double>(input_.layout.blocks[block].size);
+    const int parts = block < point.state_blocks + point.master_blocks ? 1 : 2;
+    parameters += parts * static_cast<double>(input_.layout.blocks[block].size);
   }
-  const double parts_seconds = 2 * kAdamwPartShare * parameters / cautious_.adamw_parameters;
+  const double parts_seconds = kAdamwPartShare * parameters / cautious_.adamw_parameters;
   return parts_seconds < product_seconds_ ? UpdateTime::kNextStepMomentsLater
                                           : UpdateTime::kNextStep;
 }
@@ -308,9 +336,11 @@ Policy Search::Make(const Kind& kind, const Point& point) const {
   }
   policy.placements.resize(blocks_);
   for (int64_t block = 0; block < blocks_; ++block) {
-    policy.placements[block] = {.weights = HoldsWeights(kind.order),
-                                .gradients = HoldsSums(kind.order),
-                                .state = block < point.state_blocks};
+    policy.placements[block] = {
+        .weights = HoldsWeights(kind.order),
+        .gradients = HoldsSums(kind.order),
+        .state = block < point.state_blocks,
+        .master = block >= point.state_blocks && block < point.state_blocks + point.master_blocks};
   }
   return policy;
 }
@@ -360,6 +390,8 @@ std::string Search::Words(const Kind& kind, const Point& point) const {
       words, ", optimizer state of ",
       point.state_blocks == blocks_ ? std::string("all") : absl::StrCat(point.state_blocks, " of"),
       " ", blocks_, " blocks on the device",
+      point.master_blocks > 0 ? absl::StrCat(", master weights of the next ", point.master_blocks)
+                              : "",
       UpdateTimeOf(point) == UpdateTime::kNextStepMomentsLater ? ", moments after all weights"
                                                                : "");
 }
@@ -401,16 +433,17 @@ absl::StatusOr<Bytes> Search::BytesOf(const Kind& kind, const Point& point) {
   auto saved = saved_bytes_.find(layers);
   if (saved == saved_bytes_.end()) {
     Point without_state = point;
-    without_state.state_blocks = 0;
+    without_state.state_blocks = without_state.master_blocks = 0;
     PENSTOCK_ASSIGN_OR_RETURN(const Bytes drafted, Drafted(Make(kind, without_state)));
     saved = saved_bytes_.emplace(layers, drafted).first;
   }
   Bytes bytes = saved->second;
-  if (point.state_blocks == 0) return bytes;
-  const std::pair blocks(kind.order, point.state_blocks);
+  if (point.state_blocks == 0 && point.master_blocks == 0) return bytes;
+  const std::tuple blocks(kind.order, point.state_blocks, point.master_blocks);
   auto state = state_bytes_.find(blocks);
   if (state == state_bytes_.end()) {
-    PENSTOCK_ASSIGN_OR_RETURN(const Bytes with, Drafted(Make(kind, {point.state_blocks, 0, 0})));
+    const Point least = {.state_blocks = point.state_blocks, .master_blocks = point.master_blocks};
+    PENSTOCK_ASSIGN_OR_RETURN(const Bytes with, Drafted(Make(kind, least)));
     PENSTOCK_ASSIGN_OR_RETURN(const Bytes without, BytesOf(kind, {}));
     const Bytes added = {with.device - without.device, with.host - without.host};
     state = state_bytes_.emplace(blocks, added).first;
@@ -479,8 +512,8 @@ absl::StatusOr<Score> Search::MostSaved(const Kind& kind, const Point& most) {
       !std::all_of(policy.first_savings.begin(), policy.first_savings.end(), is_most)) {
     return ScoreOf(policy, cautious_);
   }
-  const auto key =
-      std::tuple(kind.order, kind.micro_batches_per_round, kind.first_round, most.state_blocks);
+  const auto key = std::tuple(kind.order, kind.micro_batches_per_round, kind.first_round,
+                              most.state_blocks, most.master_blocks);
   if (const auto known = everything_saved_.find(key); known != everything_saved_.end()) {
     return known->second;
   }
@@ -556,30 +589,48 @@ absl::Status Search::Try(const Kind& kind) {
   PENSTOCK_ASSIGN_OR_RETURN(outcome.bytes, BytesOf(kind, {}));
   if (outcome.bytes.device > input_.device_bytes) return absl::OkStatus();
   for (int64_t state_blocks : StateGrid(kind.order)) {
-    if (result_.ops > kMaxSearchOps) break;
-    const Point least = {state_blocks, 0, 0};
-    const Point most = {state_blocks, MostLayers(kind), MostFirstLayers(kind)};
-    PENSTOCK_ASSIGN_OR_RETURN(Score score, MostSaved(kind, most));
-    const double seconds = Weighed(score);
-    const bool loses = best_.has_value() && seconds >= best_->weighed_seconds;
-    // What loses is told only of where it loses least.
-    if (loses && outcome.verdict != Verdict::kUnfit && seconds >= outcome.seconds) continue;
-    PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(kind, least));
-    if (bytes.device > input_.device_bytes) break;  // more state takes more
-    if (loses) {
-      Note(outcome, Verdict::kBound, most, seconds);
-      continue;
+    for (int64_t master_blocks : kMasterBlocks) {
+      if (!HasRoomForMoments(kind.order, state_blocks, master_blocks)) break;
+      if (result_.ops > kMaxSearchOps) return absl::OkStatus();
+      PENSTOCK_ASSIGN_OR_RETURN(const Fits fits,
+                                TryState(kind, state_blocks, master_blocks, outcome));
+      // More takes more.
+      if (fits == Fits::kNo && master_blocks == 0) return absl::OkStatus();
+      if (fits == Fits::kNo) break;
     }
-    Point point = least;
-    PENSTOCK_RETURN_IF_ERROR(SaveWhatFits(kind, point, bytes));
-    if (bytes.host > input_.host_bytes) continue;
-    if (point.most_layers < most.most_layers || point.first_most_layers < most.first_most_layers) {
-      PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point), cautious_));
-    }
-    Note(outcome, Verdict::kScored, point, Weighed(score));
-    Offer(kind, point, bytes, score);
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<Search::Fits> Search::TryState(const Kind& kind, int64_t state_blocks,
+                                              int64_t master_blocks, Outcome& outcome) {
+  const Point least = {.state_blocks = state_blocks, .master_blocks = master_blocks};
+  if (master_blocks > 0 && UpdateTimeOf(least) != UpdateTime::kNextStepMomentsLater) {
+    return Fits::kYes;
+  }
+  Point most = least;
+  most.most_layers = MostLayers(kind);
+  most.first_most_layers = MostFirstLayers(kind);
+  PENSTOCK_ASSIGN_OR_RETURN(Score score, MostSaved(kind, most));
+  const double seconds = Weighed(score);
+  const bool loses = best_.has_value() && seconds >= best_->weighed_seconds;
+  // What loses is told only of where it loses least.
+  if (loses && outcome.verdict != Verdict::kUnfit && seconds >= outcome.seconds) return Fits::kYes;
+  PENSTOCK_ASSIGN_OR_RETURN(Bytes bytes, BytesOf(kind, least));
+  if (bytes.device > input_.device_bytes) return Fits::kNo;
+  if (loses) {
+    Note(outcome, Verdict::kBound, most, seconds);
+    return Fits::kYes;
+  }
+  Point point = least;
+  PENSTOCK_RETURN_IF_ERROR(SaveWhatFits(kind, point, bytes));
+  if (bytes.host > input_.host_bytes) return Fits::kYes;
+  if (point.most_layers < most.most_layers || point.first_most_layers < most.first_most_layers) {
+    PENSTOCK_ASSIGN_OR_RETURN(score, ScoreOf(Make(kind, point), cautious_));
+  }
+  Note(outcome, Verdict::kScored, point, Weighed(score));
+  Offer(kind, point, bytes, score);
+  return Fits::kYes;
 }
 
 absl::Status Search::NoneFits() const {

@@ -28,7 +28,7 @@ const char* LaneName(Lane lane);
 // What a buffer is for; the memory plan sums by it.
 enum class BufferClass : uint8_t {
   kWeights,     // one block's weights, in the compute type
-  kState,       // one block's correction plane and moments (DeviceStateLayout)
+  kState,       // one block's correction plane, or its moments (device_state.h)
   kActivation,  // output of a block, or the gradient of one, for one micro-batch
   kSaved,       // intermediate tensors kept for backward
   kGradient,    // one block's gradient sums, fp32, or its gradients when they are complete
@@ -156,25 +156,37 @@ struct UpdateHost {
   BufferId gradients = kNoBuffer;
   UpdatePart part = UpdatePart::kAll;
 };
-// The same on the device, for a block whose state is held there.
+// The same on the device, for a block whose master weights are held there: all of it, or the
+// weights, from moments which the host is to update.
 struct UpdateDevice {
   BlockId block;
-  BufferId weights, state, gradients;
+  BufferId weights, correction, moments, gradients;
+  UpdatePart part = UpdatePart::kAll;
 };
-// weights and state <- host planes and moments of `block`, and back.
-struct FetchState {
+// Master weights <- host planes of `block`, and back.
+struct FetchMaster {
   BlockId block;
-  BufferId weights, state;
+  BufferId weights, correction;
 };
-struct StoreState {
+struct StoreMaster {
   BlockId block;
-  BufferId weights, state;
+  BufferId weights, correction;
+};
+// moments <- those of `block` on the host, and back.
+struct FetchMoments {
+  BlockId block;
+  BufferId moments;
+};
+struct StoreMoments {
+  BlockId block;
+  BufferId moments;
 };
 
-using OpBody = std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock,
-                            EmbedBackward, StoreSaved, FetchSaved, RoundGradients, ReduceNorm,
-                            StoreGradients, StoreSums, FetchSums, ClipScale, DecideUnclipped,
-                            UpdateHost, UpdateDevice, FetchState, StoreState>;
+using OpBody =
+    std::variant<FetchWeights, EmbedForward, ForwardBlock, HeadLoss, BackwardBlock, EmbedBackward,
+                 StoreSaved, FetchSaved, RoundGradients, ReduceNorm, StoreGradients, StoreSums,
+                 FetchSums, ClipScale, DecideUnclipped, UpdateHost, UpdateDevice, FetchMaster,
+                 StoreMaster, FetchMoments, StoreMoments>;
 
 struct Op {
   Lane lane;
@@ -183,7 +195,7 @@ struct Op {
 };
 
 // What a program finds in a buffer when it starts, or leaves there for the next.
-enum class HeldContent : uint8_t { kWeights, kState, kGradients };
+enum class HeldContent : uint8_t { kWeights, kCorrection, kMoments, kGradients };
 struct Held {
   BufferId buffer;
   BlockId block;
@@ -212,7 +224,8 @@ struct StepProgram {
   const Buffer& buffer(BufferId id) const { return buffers[Index(id)]; }
 };
 
-// Bytes of the buffers in an arena, by what they are for. Buffers that share bytes count each.
+// Bytes of the buffers in an arena, by what they are for. What buffers share counts once, for the
+// one that is listed first: the sum is at most the arena.
 std::map<BufferClass, int64_t> BytesByClass(const StepProgram& program, Arena arena);
 
 // One line an op, after one line a buffer. Golden tests, logs and error messages share it.

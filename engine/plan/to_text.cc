@@ -1,3 +1,8 @@
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -46,8 +51,10 @@ const char* Name(HeldContent content) {
   switch (content) {
     case HeldContent::kWeights:
       return "weights";
-    case HeldContent::kState:
-      return "state";
+    case HeldContent::kCorrection:
+      return "correction";
+    case HeldContent::kMoments:
+      return "moments";
     case HeldContent::kGradients:
       return "gradients";
   }
@@ -57,6 +64,27 @@ const char* Name(HeldContent content) {
 const char* Name(Accumulate accumulate) {
   return accumulate == Accumulate::kAdd ? "add" : "overwrite";
 }
+
+class DisjointRanges {
+ public:
+  // Returns how much of [begin, end) no range before covers.
+  int64_t Add(int64_t begin, int64_t end) {
+    int64_t fresh = end - begin, first = begin, last = end;
+    auto next = end_by_begin_.upper_bound(begin);
+    if (next != end_by_begin_.begin() && std::prev(next)->second >= begin) --next;
+    while (next != end_by_begin_.end() && next->first <= end) {
+      fresh -= std::max<int64_t>(0, std::min(end, next->second) - std::max(begin, next->first));
+      first = std::min(first, next->first);
+      last = std::max(last, next->second);
+      next = end_by_begin_.erase(next);
+    }
+    end_by_begin_.emplace(first, last);
+    return fresh;
+  }
+
+ private:
+  std::map<int64_t, int64_t> end_by_begin_;
+};
 
 // The name of an op and its operands.
 class BodyText {
@@ -126,18 +154,26 @@ class BodyText {
     return absl::StrCat(
         "update_host ", Block(op.block),
         op.gradients == kNoBuffer ? "" : absl::StrCat(" gradients=", Buf(op.gradients)),
-        op.part == UpdatePart::kAll ? "" : absl::StrCat(" part=", UpdatePartName(op.part)));
+        Part(op.part));
   }
   std::string operator()(const UpdateDevice& op) const {
     return absl::StrCat("update_device ", Block(op.block), " weights=", Buf(op.weights),
-                        " state=", Buf(op.state), " gradients=", Buf(op.gradients));
+                        " correction=", Buf(op.correction), " moments=", Buf(op.moments),
+                        " gradients=", Buf(op.gradients), Part(op.part));
   }
-  std::string operator()(const FetchState& op) const {
-    return absl::StrCat("fetch_state ", Block(op.block), " -> ", Buf(op.weights), " ",
-                        Buf(op.state));
+  std::string operator()(const FetchMaster& op) const {
+    return absl::StrCat("fetch_master ", Block(op.block), " -> ", Buf(op.weights), " ",
+                        Buf(op.correction));
   }
-  std::string operator()(const StoreState& op) const {
-    return absl::StrCat("store_state ", Block(op.block), " ", Buf(op.weights), " ", Buf(op.state));
+  std::string operator()(const StoreMaster& op) const {
+    return absl::StrCat("store_master ", Block(op.block), " ", Buf(op.weights), " ",
+                        Buf(op.correction));
+  }
+  std::string operator()(const FetchMoments& op) const {
+    return absl::StrCat("fetch_moments ", Block(op.block), " -> ", Buf(op.moments));
+  }
+  std::string operator()(const StoreMoments& op) const {
+    return absl::StrCat("store_moments ", Block(op.block), " ", Buf(op.moments));
   }
 
  private:
@@ -150,6 +186,9 @@ class BodyText {
     return program_.buffers[index].name;
   }
   static std::string Block(BlockId id) { return absl::StrCat("block=", Index(id)); }
+  static std::string Part(UpdatePart part) {
+    return part == UpdatePart::kAll ? "" : absl::StrCat(" part=", UpdatePartName(part));
+  }
   static std::string Mb(int32_t micro_batch) { return absl::StrCat("mb=", micro_batch); }
 
   const StepProgram& program_;
@@ -191,8 +230,10 @@ const char* BufferClassName(BufferClass buffer_class) {
 
 std::map<BufferClass, int64_t> BytesByClass(const StepProgram& program, Arena arena) {
   std::map<BufferClass, int64_t> bytes;
+  DisjointRanges counted;
   for (const Buffer& buffer : program.buffers) {
-    if (buffer.arena == arena) bytes[buffer.buffer_class] += buffer.bytes;
+    if (buffer.arena != arena) continue;
+    bytes[buffer.buffer_class] += counted.Add(buffer.offset, buffer.offset + buffer.bytes);
   }
   return bytes;
 }

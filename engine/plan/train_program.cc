@@ -59,8 +59,11 @@ class ProgramBuilder {
     program_.micro_batches = 0;
     memory_.AllocateHeld();
     ForEachBlock([&](BlockId block) {
-      if (!HasState(block)) return;
-      Emit(Lane::kCopyIn, FetchState{block, memory_.own_weights(block), memory_.state(block)});
+      if (HasMaster(block)) {
+        Emit(Lane::kCopyIn,
+             FetchMaster{block, memory_.own_weights(block), memory_.correction(block)});
+      }
+      if (HasState(block)) Emit(Lane::kCopyIn, FetchMoments{block, memory_.moments(block)});
     });
     Hold(program_.leaves, Holding::kState);
     return Finish();
@@ -75,12 +78,15 @@ class ProgramBuilder {
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates(/*moments_later=*/false);
     ForEachBlock([&](BlockId block) {
-      if (policy_.PlacementOf(Index(block)).weights && !HasState(block)) {
+      if (policy_.PlacementOf(Index(block)).weights && !HasMaster(block)) {
         Emit(Lane::kCopyIn, FetchWeights{block, memory_.own_weights(block)});
       }
-      if (HasState(block) && goal == SettleGoal::kReadStore) {
-        Emit(Lane::kCopyOut, StoreState{block, memory_.own_weights(block), memory_.state(block)});
+      if (goal != SettleGoal::kReadStore) return;
+      if (HasMaster(block)) {
+        Emit(Lane::kCopyOut,
+             StoreMaster{block, memory_.own_weights(block), memory_.correction(block)});
       }
+      if (HasState(block)) Emit(Lane::kCopyOut, StoreMoments{block, memory_.moments(block)});
     });
     Hold(program_.leaves, Holding::kWeights);
     return Finish();
@@ -117,24 +123,27 @@ class ProgramBuilder {
   void ForEachBlock(Visit visit) const {
     for (int32_t block = 0; block < program_.num_blocks; ++block) visit(BlockId{block});
   }
-  bool HasState(BlockId block) const { return memory_.state(block) != kNoBuffer; }
+  bool HasMaster(BlockId block) const { return policy_.PlacementOf(Index(block)).HasMaster(); }
+  bool HasState(BlockId block) const { return policy_.PlacementOf(Index(block)).state; }
 
   // What a program finds or leaves on the device.
   enum class Holding {
     kState,          // state and weights of the blocks that are updated there
-    kPendingUpdate,  // and their complete gradients
+    kPendingUpdate,  // and their complete gradients, and moments that came for them
     kWeights,        // state, and the weights of all blocks that stay
   };
   void Hold(std::vector<Held>& list, Holding holding) const {
     ForEachBlock([&](BlockId block) {
-      if (HasState(block)) {
-        list.push_back({memory_.state(block), block, HeldContent::kState});
-        if (holding == Holding::kPendingUpdate) {
-          list.push_back({memory_.complete(block), block, HeldContent::kGradients});
+      const bool pending = holding == Holding::kPendingUpdate;
+      if (HasMaster(block)) {
+        list.push_back({memory_.correction(block), block, HeldContent::kCorrection});
+        if (HasState(block) || pending) {
+          list.push_back({memory_.moments(block), block, HeldContent::kMoments});
         }
+        if (pending) list.push_back({memory_.complete(block), block, HeldContent::kGradients});
       }
       const bool stays = policy_.PlacementOf(Index(block)).weights && holding == Holding::kWeights;
-      if (HasState(block) || stays) {
+      if (HasMaster(block) || stays) {
         list.push_back({memory_.own_weights(block), block, HeldContent::kWeights});
       }
     });
@@ -146,18 +155,26 @@ class ProgramBuilder {
   // What waits for later is first done where backward comes first.
   void EmitUpdates(bool moments_later) {
     ForEachBlock([&](BlockId block) {
-      if (!HasState(block)) return;
-      Emit(Lane::kCompute, UpdateDevice{block, memory_.own_weights(block), memory_.state(block),
-                                        memory_.complete(block)});
+      if (!HasMaster(block)) return;
+      Emit(Lane::kCompute,
+           UpdateDevice{.block = block,
+                        .weights = memory_.own_weights(block),
+                        .correction = memory_.correction(block),
+                        .moments = memory_.moments(block),
+                        .gradients = memory_.complete(block),
+                        .part = HasState(block) ? UpdatePart::kAll : UpdatePart::kWeights});
     });
     const auto update_host = [&](BlockId block, UpdatePart part) {
-      if (!HasState(block)) Emit(Lane::kHost, UpdateHost{.block = block, .part = part});
+      Emit(Lane::kHost, UpdateHost{.block = block, .part = part});
     };
     ForEachBlock([&](BlockId block) {
+      if (HasMaster(block)) return;
       update_host(block, moments_later ? UpdatePart::kWeights : UpdatePart::kAll);
     });
-    for (int32_t block = program_.num_blocks - 1; moments_later && block >= 0; --block) {
-      update_host(BlockId{block}, UpdatePart::kMoments);
+    for (int32_t index = program_.num_blocks - 1; index >= 0; --index) {
+      const BlockId block{index};
+      if (HasState(block)) continue;
+      if (moments_later || HasMaster(block)) update_host(block, UpdatePart::kMoments);
     }
   }
 
@@ -182,7 +199,7 @@ class ProgramBuilder {
       return place.slot;
     }
     // What is updated on the device, and what an evaluation finds there, is up to date.
-    const bool held = HasState(block) || (evaluates_ && policy_.PlacementOf(Index(block)).weights);
+    const bool held = HasMaster(block) || (evaluates_ && policy_.PlacementOf(Index(block)).weights);
     if (!held && !fetched_[Index(block)]) Emit(Lane::kCopyIn, FetchWeights{block, own});
     fetched_[Index(block)] = true;
     return own;
@@ -301,11 +318,23 @@ class ProgramBuilder {
     if (HasState(block)) return;
     if (policy_.update_time != UpdateTime::kWithBackward) {
       Emit(Lane::kCopyOut, StoreGradients{block, complete});
+      FetchMomentsInto(block);
       return;
     }
     const BufferId passing = memory_.PassingGradients(block);
     Emit(Lane::kCopyOut, StoreGradients{block, complete, passing});
     Emit(Lane::kHost, UpdateHost{block, passing});
+  }
+
+  // Moments of other blocks, whose place is now free as far down as the gradients of this block.
+  void FetchMomentsInto(BlockId place) {
+    ForEachBlock([&](BlockId block) {
+      if (!HasMaster(block) || HasState(block)) return;
+      const BufferId moments = memory_.moments(block);
+      const bool begins_here = memory_.InGradientsOf(place, moments) &&
+                               !memory_.InGradientsOf(BlockId{Index(place) - 1}, moments);
+      if (begins_here) Emit(Lane::kCopyIn, FetchMoments{block, moments});
+    });
   }
 
   void HeadBackward() {
@@ -402,9 +431,20 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
   if (own_first ? policy.micro_batches_per_round == 0 : !policy.first_savings.empty()) {
     return Contradiction("a first round unlike the others needs rounds, and a size of its own");
   }
+  const auto any_placement = [&](const auto& predicate) {
+    return std::any_of(policy.placements.begin(), policy.placements.end(), predicate);
+  };
   const bool state_on_device =
-      std::any_of(policy.placements.begin(), policy.placements.end(),
-                  [](const BlockPlacement& placement) { return placement.state; });
+      any_placement([](const BlockPlacement& placement) { return placement.state; });
+  const bool moments_visit = any_placement(
+      [](const BlockPlacement& placement) { return placement.master && !placement.state; });
+  if (moments_visit &&
+      (policy.update_time != UpdateTime::kNextStepMomentsLater ||
+       any_placement([](const BlockPlacement& placement) { return !placement.gradients; }))) {
+    return Contradiction(
+        "it holds master weights on the device without their moments, which needs moments that are "
+        "updated later and the gradients of all blocks on the device");
+  }
   if (state_on_device && policy.moment_type != MomentType::kFloat32) {
     return Contradiction(absl::StrCat("it keeps moments in ", MomentTypeName(policy.moment_type),
                                       ", which the host updates, and places state on the device, "

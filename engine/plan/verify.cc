@@ -38,8 +38,10 @@ std::string ContentText(const Content& content) {
       return absl::StrCat("gradient sums", of, " over ", content.micro_batch, " terms");
     case Meaning::kRounded:
       return absl::StrCat("bf16 gradients", of);
-    case Meaning::kState:
-      return absl::StrCat("optimizer state", of);
+    case Meaning::kCorrection:
+      return absl::StrCat("correction plane", of);
+    case Meaning::kMoments:
+      return absl::StrCat("moments", of);
     case Meaning::kValue:
       return "a value of this step";
   }
@@ -96,14 +98,17 @@ class IdCheck {
     return Ok(op.block) && (at_once ? OkHostOrNone(op.gradients) : op.gradients == kNoBuffer);
   }
   bool operator()(const UpdateDevice& op) const {
-    return Ok(op.block) && Ok(op.weights) && Ok(op.state) && Ok(op.gradients);
+    return Ok(op.block) && Ok(op.weights) && Ok(op.correction) && Ok(op.moments) &&
+           Ok(op.gradients) && ChangesWeights(op.part);
   }
-  bool operator()(const FetchState& op) const {
-    return Ok(op.block) && Ok(op.weights) && Ok(op.state);
+  bool operator()(const FetchMaster& op) const {
+    return Ok(op.block) && Ok(op.weights) && Ok(op.correction);
   }
-  bool operator()(const StoreState& op) const {
-    return Ok(op.block) && Ok(op.weights) && Ok(op.state);
+  bool operator()(const StoreMaster& op) const {
+    return Ok(op.block) && Ok(op.weights) && Ok(op.correction);
   }
+  bool operator()(const FetchMoments& op) const { return Ok(op.block) && Ok(op.moments); }
+  bool operator()(const StoreMoments& op) const { return Ok(op.block) && Ok(op.moments); }
   bool operator()(const Held& held) const { return Ok(held.block) && Ok(held.buffer); }
 
  private:
@@ -286,6 +291,14 @@ class Walker {
         return absl::OkStatus();
       }
       return Broken(absl::StrCat("moments updated without their weights: [", Text(index), "]"));
+    }
+    if (const auto* update = std::get_if<UpdateDevice>(&op.body)) {
+      if (!ChangesMoments(update->part)) moments_due_.insert(Index(update->block));
+      return absl::OkStatus();
+    }
+    if (const auto* fetch = std::get_if<FetchMoments>(&op.body)) {
+      if (!moments_due_.contains(Index(fetch->block))) return absl::OkStatus();
+      return Broken(absl::StrCat("moments fetched before their update: [", Text(index), "]"));
     }
     const auto* gradients = std::get_if<StoreGradients>(&op.body);
     const auto* sums = std::get_if<StoreSums>(&op.body);

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Trainer>> Trainer::Create(
       trainer->executor_, CreateExecutor(config.device.backend, model.spec, store, plan.executor));
   if (plan.wrap_executor) trainer->executor_ = plan.wrap_executor(std::move(trainer->executor_));
   for (const BlockPlacement& placement : plan.policy.placements) {
-    trainer->state_on_device_ |= placement.state;
+    trainer->state_on_device_ |= placement.HasMaster();
   }
   PENSTOCK_RETURN_IF_ERROR(trainer->PreparePrograms(model, plan));
   for (int64_t i = 0; i < plan.micro_batches; ++i) {

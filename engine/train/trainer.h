@@ -98,9 +98,9 @@ class Trainer {
   StepProgram tail_program_;  // what the last step of an epoch has left; empty if nothing
   StepProgram evaluation_program_;
   StepProgram load_program_, settle_for_evaluation_, settle_store_;  // may have no ops
-  int64_t steps_done_ = 0;     // since the run's first, not this process's
-  bool update_waits_ = false;  // of the last of them
-  bool state_on_device_ = false;
+  int64_t steps_done_ = 0;                 // since the run's first, not this process's
+  bool update_waits_ = false;              // of the last of them
+  bool state_on_device_ = false;           // of some blocks, or their master weights alone
   std::vector<MicroBatchBuffer> buffers_;  // one a micro-batch of a step
   std::vector<MicroBatchView> views_;      // of buffers_
 };

@@ -235,49 +235,59 @@ class CpuExecutor final : public Executor {
   }
 
   // What CUDA keeps as planes is whole here: the device's weights are fp32 on this backend, and
-  // the correction plane in `state` stays empty.
+  // the buffer of the correction plane stays empty.
   absl::Status RunOp(const UpdateDevice& op) {
     const BlockLayout& layout = Layout(op.block);
     SplitPlanes(Ptr(op.weights), layout.size, hi_.data(), lo_.data());
-    const State state = StateOf(op.state, layout.size);
+    const Moments moments = MomentsOf(op.moments, layout.size);
     PENSTOCK_RETURN_IF_ERROR(
         UpdateParameters(compute_, layout,
                          {.hi = hi_.data(),
                           .lo = lo_.data(),
-                          .m = state.m,
-                          .v = state.v,
+                          .m = moments.m,
+                          .v = moments.v,
                           .gradient = rounded() ? nullptr : Ptr(op.gradients),
-                          .gradient_bf16 = rounded() ? Ptr<bf16>(op.gradients) : nullptr},
+                          .gradient_bf16 = rounded() ? Ptr<bf16>(op.gradients) : nullptr,
+                          .part = op.part},
                          store_.updates_applied, updates_));
     return JoinPlanes(compute_, hi_.data(), lo_.data(), layout.size, Ptr(op.weights));
   }
 
-  absl::Status RunOp(const FetchState& op) {
+  absl::Status RunOp(const FetchMaster& op) {
     const BlockStore& block = store_.block(op.block);
-    const int64_t size = Layout(op.block).size;
-    const State state = StateOf(op.state, size);
-    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, state.m, block.m.data(), size * 4));
-    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, state.v, block.v.data(), size * 4));
-    return JoinPlanes(copy_in_, block.hi.data(), block.lo.data(), size, Ptr(op.weights));
+    return JoinPlanes(copy_in_, block.hi.data(), block.lo.data(), Layout(op.block).size,
+                      Ptr(op.weights));
   }
 
-  absl::Status RunOp(const StoreState& op) {
+  absl::Status RunOp(const StoreMaster& op) {
     updates_.AskToChange(op.block);
     BlockStore& block = store_.block(op.block);
-    const int64_t size = Layout(op.block).size;
-    const State state = StateOf(op.state, size);
-    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, block.m.data(), state.m, size * 4));
-    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, block.v.data(), state.v, size * 4));
-    SplitPlanes(Ptr(op.weights), size, block.hi.data(), block.lo.data());
+    SplitPlanes(Ptr(op.weights), Layout(op.block).size, block.hi.data(), block.lo.data());
     return absl::OkStatus();
   }
 
-  struct State {
-    float* m;
-    float* v;
+  absl::Status RunOp(const FetchMoments& op) {
+    const BlockStore& block = store_.block(op.block);
+    const int64_t size = Layout(op.block).size;
+    const Moments moments = MomentsOf(op.moments, size);
+    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, moments.m, block.m.data(), size * 4));
+    return CopyBytes(copy_in_, moments.v, block.v.data(), size * 4);
+  }
+
+  absl::Status RunOp(const StoreMoments& op) {
+    updates_.AskToChange(op.block);
+    BlockStore& block = store_.block(op.block);
+    const int64_t size = Layout(op.block).size;
+    const Moments moments = MomentsOf(op.moments, size);
+    PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, block.m.data(), moments.m, size * 4));
+    return CopyBytes(copy_out_, block.v.data(), moments.v, size * 4);
+  }
+
+  struct Moments {
+    float *m, *v;
   };
-  State StateOf(BufferId id, int64_t size) const {
-    const DeviceStateLayout layout = MakeDeviceStateLayout(size);
+  Moments MomentsOf(BufferId id, int64_t size) const {
+    const DeviceMomentsLayout layout = MakeDeviceMomentsLayout(size);
     return {reinterpret_cast<float*>(Bytes(id) + layout.m),
             reinterpret_cast<float*>(Bytes(id) + layout.v)};
   }

@@ -410,17 +410,23 @@ class CudaExecutor final : public Executor {
                            *parts_.sums.norm_partial(op.block), updates_);
   }
 
-  // Where the arrays of a block that is held on the device lie.
-  UpdateArrays OnDevice(BlockId block, BufferId weights, BufferId state) const {
-    const DeviceStateLayout layout = MakeDeviceStateLayout(Layout(block).size);
-    return {.hi = Ptr<uint16_t>(weights),
-            .lo = reinterpret_cast<int16_t*>(Bytes(state) + layout.lo),
-            .m = reinterpret_cast<float*>(Bytes(state) + layout.m),
-            .v = reinterpret_cast<float*>(Bytes(state) + layout.v)};
+  // Where the moments of a block lie on the device.
+  struct Moments {
+    float *m, *v;
+  };
+  Moments MomentsOf(BlockId block, BufferId id) const {
+    const DeviceMomentsLayout layout = MakeDeviceMomentsLayout(Layout(block).size);
+    return {reinterpret_cast<float*>(Bytes(id) + layout.m),
+            reinterpret_cast<float*>(Bytes(id) + layout.v)};
   }
 
   absl::Status RunOp(const UpdateDevice& op, Lane) {
-    UpdateArrays arrays = OnDevice(op.block, op.weights, op.state);
+    const Moments moments = MomentsOf(op.block, op.moments);
+    UpdateArrays arrays = {.hi = Ptr<uint16_t>(op.weights),
+                           .lo = Ptr<int16_t>(op.correction),
+                           .m = moments.m,
+                           .v = moments.v,
+                           .part = op.part};
     if (rounded()) {
       arrays.gradient_bf16 = Ptr(op.gradients);
     } else {
@@ -429,25 +435,38 @@ class CudaExecutor final : public Executor {
     return UpdateParameters(compute_, Layout(op.block), arrays, store_.updates_applied, updates_);
   }
 
-  absl::Status RunOp(const FetchState& op, Lane lane) {
-    const UpdateArrays to = OnDevice(op.block, op.weights, op.state);
+  absl::Status RunOp(const FetchMaster& op, Lane lane) {
     const BlockStore& from = store_.block(op.block);
-    const int64_t size = Layout(op.block).size;
-    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.hi, from.hi.data(), size * 2, "fetch of weights"));
-    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.lo, from.lo.data(), size * 2, "fetch of state"));
-    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m, from.m.data(), size * 4, "fetch of state"));
-    return Copy(lane, to.v, from.v.data(), size * 4, "fetch of state");
+    const int64_t bytes = Layout(op.block).size * 2;
+    PENSTOCK_RETURN_IF_ERROR(
+        Copy(lane, Bytes(op.weights), from.hi.data(), bytes, "fetch of weights"));
+    return Copy(lane, Bytes(op.correction), from.lo.data(), bytes, "fetch of a correction plane");
   }
 
-  absl::Status RunOp(const StoreState& op, Lane lane) {
+  absl::Status RunOp(const StoreMaster& op, Lane lane) {
     updates_.AskToChange(op.block);
-    const UpdateArrays from = OnDevice(op.block, op.weights, op.state);
     BlockStore& to = store_.block(op.block);
-    const int64_t size = Layout(op.block).size;
-    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.hi.data(), from.hi, size * 2, "store of weights"));
-    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.lo.data(), from.lo, size * 2, "store of state"));
-    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m.data(), from.m, size * 4, "store of state"));
-    return Copy(lane, to.v.data(), from.v, size * 4, "store of state");
+    const int64_t bytes = Layout(op.block).size * 2;
+    PENSTOCK_RETURN_IF_ERROR(
+        Copy(lane, to.hi.data(), Bytes(op.weights), bytes, "store of weights"));
+    return Copy(lane, to.lo.data(), Bytes(op.correction), bytes, "store of a correction plane");
+  }
+
+  absl::Status RunOp(const FetchMoments& op, Lane lane) {
+    const Moments to = MomentsOf(op.block, op.moments);
+    const BlockStore& from = store_.block(op.block);
+    const int64_t bytes = Layout(op.block).size * 4;
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m, from.m.data(), bytes, "fetch of moments"));
+    return Copy(lane, to.v, from.v.data(), bytes, "fetch of moments");
+  }
+
+  absl::Status RunOp(const StoreMoments& op, Lane lane) {
+    updates_.AskToChange(op.block);
+    const Moments from = MomentsOf(op.block, op.moments);
+    BlockStore& to = store_.block(op.block);
+    const int64_t bytes = Layout(op.block).size * 4;
+    PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m.data(), from.m, bytes, "store of moments"));
+    return Copy(lane, to.v.data(), from.v, bytes, "store of moments");
   }
 
   const BlockLayout& Layout(BlockId block) const { return store_.layout().blocks[Index(block)]; }

@@ -14,8 +14,10 @@ Kind KindOf(const FetchSaved&) { return Kind::kCopy; }
 Kind KindOf(const StoreGradients&) { return Kind::kCopy; }
 Kind KindOf(const StoreSums&) { return Kind::kCopy; }
 Kind KindOf(const FetchSums&) { return Kind::kCopy; }
-Kind KindOf(const FetchState&) { return Kind::kCopy; }
-Kind KindOf(const StoreState&) { return Kind::kCopy; }
+Kind KindOf(const FetchMaster&) { return Kind::kCopy; }
+Kind KindOf(const StoreMaster&) { return Kind::kCopy; }
+Kind KindOf(const FetchMoments&) { return Kind::kCopy; }
+Kind KindOf(const StoreMoments&) { return Kind::kCopy; }
 Kind KindOf(const ClipScale&) { return Kind::kHost; }
 Kind KindOf(const DecideUnclipped&) { return Kind::kHost; }
 Kind KindOf(const UpdateHost&) { return Kind::kHost; }

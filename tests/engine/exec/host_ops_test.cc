@@ -168,12 +168,11 @@ TEST(CheckProgramTest, StateOnTheDeviceWantsMomentsInFloat32) {
   StepProgram program;
   program.num_blocks = 1;
   program.buffers = {{"weights", BufferClass::kWeights, 0, 2 * kBlockSize, Arena::kDevice},
-                     {"state", BufferClass::kState, 4096, MakeDeviceStateLayout(kBlockSize).bytes,
-                      Arena::kDevice}};
+                     {"moments", BufferClass::kState, 4096,
+                      MakeDeviceMomentsLayout(kBlockSize).bytes, Arena::kDevice}};
   program.arena_bytes = 8192;
-  program.ops.push_back({Lane::kCopyIn, {}, FetchState{BlockId{0}, BufferId{0}, BufferId{1}}});
-  program.leaves = {{BufferId{1}, BlockId{0}, HeldContent::kState},
-                    {BufferId{0}, BlockId{0}, HeldContent::kWeights}};
+  program.ops.push_back({Lane::kCopyIn, {}, FetchMoments{BlockId{0}, BufferId{1}}});
+  program.leaves = {{BufferId{1}, BlockId{0}, HeldContent::kMoments}};
   const auto check = [&](MomentType type) {
     return CheckProgram(program, 8192, 0, *StoreWith(GradientPlane::kNone, type));
   };

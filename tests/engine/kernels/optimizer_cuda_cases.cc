@@ -108,7 +108,7 @@ void CheckAdamW(const cuda::Context& context, int64_t count, int64_t offset, dou
                                   << beta1 << ", bf16 " << rounded_gradient);
   ThreadPool pool(1);
   State expected(WithSpecials(count, 1, 0.02f));
-  const DeviceState actual(expected);
+  DeviceState actual(expected);
   for (int t = 1; t <= 3; ++t) {
     const Floats gradient = WithSpecials(count, 10 + t, 1.0f);
     const std::vector<bf16> rounded = Rounded(gradient);
@@ -127,7 +127,18 @@ void CheckAdamW(const cuda::Context& context, int64_t count, int64_t offset, dou
       device.gradient = device_gradient.data() + offset;
     }
     ASSERT_TRUE(AdamW(cpu::Context{&pool}, host).ok());
+    // Every other time its weights alone, from the moments before; then those of the host.
+    const bool in_parts = t % 2 == 0;
+    const State before = actual.Download();
+    device.part = in_parts ? UpdatePart::kWeights : UpdatePart::kAll;
     ASSERT_TRUE(AdamW(context, device).ok());
+    if (in_parts) {
+      const State weights = actual.Download();
+      ExpectSame(weights.m, before.m, "m before its part");
+      ExpectSame(weights.v, before.v, "v before its part");
+      actual.m = DeviceFloats(expected.m);
+      actual.v = DeviceFloats(expected.v);
+    }
     const State after = actual.Download();
     ExpectSame(after.weights(), expected.weights(), "w");
     ExpectSame(after.m, expected.m, "m");
@@ -152,6 +163,14 @@ TEST(CudaAdamWTest, RefusesABrokenContractBeforeItStarts) {
   const cuda::Context context{};
   EXPECT_EQ(AdamW(context, Args(1, 0.9, 0, 5)).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(AdamW(context, Args(0, 0.9, 0, 0)).code(), absl::StatusCode::kInvalidArgument);
+  uint16_t hi = 0;
+  int16_t lo = 0;
+  float f32[3] = {};
+  AdamWArgs nothing = With(Args(1, 0.9, 0, 0), &hi, &lo, &f32[0], &f32[1], 0);
+  nothing.gradient = &f32[2];
+  EXPECT_TRUE(AdamW(context, nothing).ok());
+  nothing.part = UpdatePart::kMoments;
+  EXPECT_EQ(AdamW(context, nothing).code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Around where the one block of the in-place start ends, and where ranges double.

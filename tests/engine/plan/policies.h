@@ -19,6 +19,25 @@ inline std::vector<BlockPlacement> PlaceAll(int64_t layers, BlockPlacement place
   return std::vector<BlockPlacement>(layers + 2, placement);
 }
 
+// Master weights of the first layer on the device and moments that come for them.
+inline std::vector<NamedPolicy> MasterPoliciesFor(int64_t layers,
+                                                  const std::vector<Saving>& savings) {
+  std::vector<BlockPlacement> first = PlaceAll(layers, {.weights = true, .gradients = true});
+  first[1].master = true;
+  std::vector<BlockPlacement> beside_state = PlaceAll(layers, {.gradients = true});
+  beside_state[0].state = beside_state[1].master = true;
+  return {
+      {"master_weights", {.update_time = UpdateTime::kNextStepMomentsLater, .placements = first}},
+      {"master_weights_beside_state",
+       {.update_time = UpdateTime::kNextStepMomentsLater, .placements = beside_state}},
+      {"master_weights_in_rounds",
+       {.micro_batches_per_round = 1,
+        .micro_batches_in_first_round = 3,
+        .first_savings = savings,
+        .update_time = UpdateTime::kNextStepMomentsLater,
+        .placements = first}}};
+}
+
 // Every placement, saving, round and update time, each once alone and some together. All with the
 // same gradient type and chunks give the same bits.
 inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
@@ -91,6 +110,9 @@ inline std::vector<NamedPolicy> PoliciesFor(int64_t layers, GradientType type) {
     in_parts.name += "_moments_later";
     in_parts.policy.update_time = UpdateTime::kNextStepMomentsLater;
     policies.push_back(in_parts);
+  }
+  for (NamedPolicy& policy : MasterPoliciesFor(layers, savings)) {
+    policies.push_back(std::move(policy));
   }
   for (NamedPolicy& policy : policies) policy.policy.gradient_type = type;
   return policies;

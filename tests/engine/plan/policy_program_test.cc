@@ -1,6 +1,7 @@
 // Programs of policies that keep things on the device, save on the host, go in rounds or update
 // in the next step.
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -99,19 +100,23 @@ TEST(PolicyProgramTest, HeldBuffersHaveOnePlaceInAllPrograms) {
 TEST(PolicyProgramTest, ProgramsChain) {
   const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
   const ModelLayout layout = MakeLayout(spec);
-  const auto leaves = [](const StepProgram& before, const StepProgram& after) {
-    for (const Held& held : after.finds) {
-      // The first training program finds no gradients, and applies none.
-      if (held.content == HeldContent::kGradients) continue;
-      bool found = false;
-      for (const Held& left : before.leaves) {
-        found |= left.block == held.block && left.content == held.content;
-      }
-      EXPECT_TRUE(found) << Index(held.block);
-    }
-  };
   for (const auto& [name, policy] : AllPoliciesFor(kLayers, GradientType::kBfloat16)) {
     SCOPED_TRACE(name);
+    const auto leaves = [&](const StepProgram& before, const StepProgram& after) {
+      // Without a step before it a training program finds no gradients and no moments that came for
+      // them, and applies none.
+      const bool trained = before.updates != Updates::kNone && before.micro_batches > 0;
+      for (const Held& held : after.finds) {
+        if (held.content == HeldContent::kGradients) continue;
+        const bool visits = !policy.PlacementOf(Index(held.block)).state;
+        if (held.content == HeldContent::kMoments && visits && !trained) continue;
+        bool found = false;
+        for (const Held& left : before.leaves) {
+          found |= left.block == held.block && left.content == held.content;
+        }
+        EXPECT_TRUE(found) << Index(held.block);
+      }
+    };
     const StepProgram load = *BuildLoadProgram(spec, layout, policy, kShape);
     const StepProgram train = *BuildTrainProgram(spec, layout, policy, kShape);
     const StepProgram settle =
@@ -260,6 +265,55 @@ TEST(PolicyProgramTest, RefusesPoliciesThatContradictThemselves) {
   EXPECT_TRUE(Build(small).ok());
   small.placements.back().state = true;
   refused(small, "moments in bfloat16");
+  Policy master = MasterPoliciesFor(kLayers, {}).front().policy;
+  EXPECT_TRUE(Build(master).ok());
+  master.placements[2].master = master.placements[3].master = true;
+  refused(master, "too little room for their moments");
+  master.update_time = UpdateTime::kNextStep;
+  refused(master, "updated later");
+}
+
+// The host has nothing to do before the block's weights are there, and its moments come when the
+// last of the gradients whose place they take have left.
+TEST(PolicyProgramTest, MomentsVisitBlocksWhoseMasterWeightsAreOnTheDevice) {
+  const Policy policy = MasterPoliciesFor(kLayers, {}).front().policy;
+  const StepProgram program = *Build(policy);
+  EXPECT_EQ(Count<UpdateDevice>(Build(policy)), 1);
+  EXPECT_EQ(Count<UpdateHost>(Build(policy)), 2 * (kLayers + 1) + 1);
+  EXPECT_EQ(Count<StoreGradients>(Build(policy)), kLayers + 2);
+  EXPECT_EQ(Count<FetchWeights>(Build(policy)), kLayers + 1);
+  const int32_t fetch = FindOp<FetchMoments>(program);
+  const Op& op = program.ops[fetch];
+  EXPECT_EQ(std::get<FetchMoments>(op.body).block, BlockId{1});
+  bool after_store = false;
+  for (OpId after : op.after) {
+    after_store |= std::holds_alternative<StoreGradients>(program.ops[Index(after)].body);
+  }
+  EXPECT_TRUE(after_store);
+  const auto message = [&](const std::function<void(StepProgram&)>& mutate) {
+    StepProgram broken = program;
+    mutate(broken);
+    DeriveOrder(broken);
+    return std::string(Verify(broken).message());
+  };
+  EXPECT_THAT(message([&](StepProgram& p) { p.ops.erase(p.ops.begin() + fetch); }),
+              HasSubstr("it should leave moments of block 1"));
+  EXPECT_THAT(message([&](StepProgram& p) {
+                std::erase_if(p.ops, [](const Op& op) {
+                  const auto* update = std::get_if<UpdateHost>(&op.body);
+                  return update != nullptr && update->block == BlockId{1};
+                });
+              }),
+              HasSubstr("moments fetched before their update"));
+  EXPECT_THAT(message([&](StepProgram& p) {
+                const Op moved = p.ops[fetch];
+                p.ops.erase(p.ops.begin() + fetch);
+                p.ops.insert(p.ops.begin() + FindOp<UpdateDevice>(p) + 1, moved);
+              }),
+              HasSubstr("moments fetched before their update"));
+  EXPECT_THAT(
+      message([&](StepProgram& p) { OpBodyOf<UpdateDevice>(p, 0).part = UpdatePart::kMoments; }),
+      HasSubstr("not there"));
 }
 
 // Broken in ways that only such programs can be.
@@ -274,7 +328,7 @@ TEST(PolicyProgramTest, VerifyRefusesWhatIsNotHeld) {
     DeriveOrder(program);
     EXPECT_THAT(std::string(Verify(program).message()), HasSubstr(text));
   };
-  refused("expects optimizer state of block 0 but finds nothing written",
+  refused("expects correction plane of block 0 but finds nothing written",
           [](StepProgram& p) { p.finds.erase(p.finds.begin()); });
   refused("update in a program without updates",
           [](StepProgram& p) { p.updates = Updates::kNone; });

@@ -174,7 +174,7 @@ TEST_F(ResumeTest, WhenTheDeviceIsLostWhatTheHostHoldsIsSaved) {
   for (const Policy& policy : policies) {
     const bool state_on_device =
         std::any_of(policy.placements.begin(), policy.placements.end(),
-                    [](const BlockPlacement& placement) { return placement.state; });
+                    [](const BlockPlacement& placement) { return placement.HasMaster(); });
     const bool deferred = LeavesUpdatePending(policy.update_time);
     for (int64_t at = 1; at <= total; ++at) {
       SCOPED_TRACE(absl::StrCat("policy ", number, " lost in step ", at));
