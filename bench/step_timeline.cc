@@ -45,6 +45,15 @@ int64_t LinkBytes(const StoreSaved& op, const StepProgram& program, const ModelL
 int64_t LinkBytes(const FetchSaved& op, const StepProgram& program, const ModelLayout&) {
   return program.buffer(op.host).bytes;
 }
+int64_t LinkBytes(const FetchSums& op, const StepProgram&, const ModelLayout& layout) {
+  return layout.blocks[Index(op.block)].size * 4;
+}
+int64_t LinkBytes(const StoreSums& op, const StepProgram&, const ModelLayout& layout) {
+  return layout.blocks[Index(op.block)].size * 4;
+}
+int64_t LinkBytes(const FetchMoments& op, const StepProgram&, const ModelLayout& layout) {
+  return layout.blocks[Index(op.block)].size * 8;
+}
 template <typename Op>
 int64_t LinkBytes(const Op&, const StepProgram&, const ModelLayout&) {
   return 0;

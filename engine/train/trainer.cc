@@ -1,5 +1,6 @@
 #include "engine/train/trainer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -122,7 +123,8 @@ std::vector<BlockId> Trainer::update_order() const {
   std::vector<BlockId> order;
   for (const Op& op : full_program_.ops) {
     const auto* update = std::get_if<UpdateHost>(&op.body);
-    if (update != nullptr && ChangesWeights(update->part)) order.push_back(update->block);
+    if (update == nullptr || std::ranges::find(order, update->block) != order.end()) continue;
+    order.push_back(update->block);
   }
   return order;
 }
