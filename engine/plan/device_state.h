@@ -25,10 +25,4 @@ constexpr DeviceMomentsLayout MakeDeviceMomentsLayout(int64_t size) {
   return layout;
 }
 
-// What moments take that come for an update, in a place that is not theirs.
-constexpr int64_t VisitingMomentsBytes(int64_t size) {
-  constexpr int64_t kBufferAlignment = 4096;
-  return RoundUp(MakeDeviceMomentsLayout(size).bytes, kBufferAlignment);
-}
-
 }  // namespace penstock

@@ -127,11 +127,11 @@ void ProgramMemory::AllocateVisitingMoments() {
   for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
     const BlockPlacement placement = policy_.PlacementOf(block);
     if (!placement.master || placement.state) continue;
-    const int64_t size = layout_.blocks[block].size;
-    end -= VisitingMomentsBytes(size);
+    const int64_t bytes = MakeDeviceMomentsLayout(layout_.blocks[block].size).bytes;
+    end -= bytes;
     blocks_[block].moments = BufferId{static_cast<int32_t>(program_.buffers.size())};
-    program_.buffers.push_back({absl::StrCat("moments_", Name(block)), BufferClass::kState, end,
-                                MakeDeviceMomentsLayout(size).bytes});
+    program_.buffers.push_back(
+        {absl::StrCat("moments_", Name(block)), BufferClass::kState, end, bytes});
   }
 }
 

@@ -33,6 +33,8 @@ constexpr int32_t kMostRoundsThroughHost = 8;
 // Micro-batches of a first round that saves less: what is recomputed costs as much as half of what
 // another micro-batch hides.
 constexpr int32_t kFirstRounds[] = {3, 4, 6};
+// One part of so many of the layers, whose attention sides the host has room for beside all inputs.
+constexpr int64_t kHostAttentionParts[] = {8, 4, 2};
 // Blocks whose master weights are on the device without their moments.
 constexpr int64_t kMasterBlocks[] = {0, 3, 6, 8, 10};
 
@@ -55,6 +57,9 @@ struct Kind {
   // the others.
   int32_t first_round = 0;
   SaveLevel first_base = SaveLevel::kAll;
+  // Of the layers that save their input on the host, the first so many save their attention side
+  // there as well.
+  int64_t host_attention_layers = 0;
 };
 
 struct Point {
@@ -143,7 +148,7 @@ class Search {
   };
 
   std::vector<int64_t> StateGrid(Order order) const;
-  bool HasRoomForMoments(Order order, int64_t state_blocks, int64_t master_blocks) const;
+  bool CanHoldMasters(Order order, int64_t state_blocks, int64_t master_blocks) const;
   std::vector<Kind> Kinds() const;
   std::vector<Kind> OrdersAndRounds() const;
   int64_t MostLayers(const Kind& kind) const {
@@ -213,8 +218,9 @@ std::vector<int64_t> Search::StateGrid(Order order) const {
   return grid;
 }
 
-// Moments come into the place of the gradients of the blocks that are not held.
-bool Search::HasRoomForMoments(Order order, int64_t state_blocks, int64_t master_blocks) const {
+// As BlockPlacement::master says; moments come into the place of the gradients of the blocks that
+// are not held.
+bool Search::CanHoldMasters(Order order, int64_t state_blocks, int64_t master_blocks) const {
   if (master_blocks == 0) return true;
   if (!HoldsWeights(order) || !HoldsSums(order) || with_backward_) return false;
   if (input_.base.moment_type != MomentType::kFloat32) return false;
@@ -223,7 +229,7 @@ bool Search::HasRoomForMoments(Order order, int64_t state_blocks, int64_t master
   for (int64_t block = state_blocks; block < blocks_; ++block) {
     const int64_t size = input_.layout.blocks[block].size;
     if (block < state_blocks + master_blocks) {
-      moments += VisitingMomentsBytes(size);
+      moments += MakeDeviceMomentsLayout(size).bytes;
     } else {
       room += size * 4;
     }
@@ -287,6 +293,12 @@ std::vector<Kind> Search::Kinds() const {
         kind.host_layers = host_layers;
         kinds.push_back(kind);
       }
+      if (HasRounds(kind.order) || kind.base != SaveLevel::kInput) continue;
+      if (input_.save_at_most == SaveLevel::kInput) continue;
+      for (int64_t parts : kHostAttentionParts) {
+        kind.host_attention_layers = CeilDiv(layers_, parts);
+        kinds.push_back(kind);
+      }
     }
   }
   return kinds;
@@ -322,6 +334,7 @@ Policy Search::Make(const Kind& kind, const Point& point) const {
       policy.savings[layer].level = input_.save_at_most;
     } else if (layer < kind.host_layers) {
       policy.savings[layer].place = SavePlace::kHost;
+      if (layer < kind.host_attention_layers) policy.savings[layer].level = SaveLevel::kAttention;
     }
   }
   if (kind.first_round > 0 && kind.first_base != input_.save_at_most) {
@@ -383,6 +396,10 @@ std::string Search::Words(const Kind& kind, const Point& point) const {
     absl::StrAppend(&words, on_host == layers_
                                 ? std::string(" in host memory")
                                 : absl::StrCat(", of the first ", on_host, " in host memory"));
+  }
+  if (on_host > 0 && kind.host_attention_layers > 0) {
+    absl::StrAppend(&words, ", with attention sides of the first ",
+                    std::min(on_host, kind.host_attention_layers));
   }
   if (with_backward_) return absl::StrCat(words, ", updates with backward");
   if (input_.space == SearchSpace::kSavingOnly) return words;
@@ -590,7 +607,7 @@ absl::Status Search::Try(const Kind& kind) {
   if (outcome.bytes.device > input_.device_bytes) return absl::OkStatus();
   for (int64_t state_blocks : StateGrid(kind.order)) {
     for (int64_t master_blocks : kMasterBlocks) {
-      if (!HasRoomForMoments(kind.order, state_blocks, master_blocks)) break;
+      if (!CanHoldMasters(kind.order, state_blocks, master_blocks)) break;
       if (result_.ops > kMaxSearchOps) return absl::OkStatus();
       PENSTOCK_ASSIGN_OR_RETURN(const Fits fits,
                                 TryState(kind, state_blocks, master_blocks, outcome));

@@ -8,7 +8,8 @@
 //           weights streamed or held
 //   first   the first round as the others, or with more micro-batches, of which less is saved
 //   saving  each layer's input or attention side, on the device or on the host (in one
-//           round also of the first half of the layers); and everything for the last k layers
+//           round also of the first half of the layers, or all inputs and the attention sides of an
+//           eighth, a quarter or half of the layers); and everything for the last k layers
 //   updates under the next forward pass, weights and moments at once or moments later, by the time
 //           that the host has
 //   state   optimizer state of the first j blocks on the device, j from a fixed list; where all

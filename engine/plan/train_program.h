@@ -9,7 +9,8 @@
 // With UpdateTime::kNextStep a program begins with the update of the step before: device blocks
 // first, then the host's in the order in which forward needs them. With kNextStepMomentsLater the
 // host's moments follow the weights of all blocks. A block's gradients leave for the host as soon
-// as its last micro-batch of the last round is through.
+// as its last micro-batch of the last round is through, and moments of blocks whose master weights
+// alone are on the device come where they lay.
 //
 // Programs of one policy and shape may follow each other on one executor: what is held on the
 // device has one place in all of them. The order: load, then training programs, with a settle

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "bench/geometry.h"
 #include "engine/base/status.h"
 #include "engine/plan/op_cost.h"
@@ -71,7 +72,8 @@ int64_t LayersSaving(const Policy& policy, SaveLevel level) {
 }
 
 // Of a full step, simulated.
-double StepSeconds(const Case& job, const Policy& policy) {
+double StepSeconds(const Case& job, const Policy& policy,
+                   const MachineProfile& machine = Case().Input().machine) {
   const SearchInput input = job.Input();
   const auto program = BuildTrainProgram(job.spec, job.layout, policy, input.shape);
   EXPECT_TRUE(program.ok()) << program.status();
@@ -80,8 +82,8 @@ double StepSeconds(const Case& job, const Policy& policy) {
                             {.tokens_per_micro_batch = job.micro_batch_tokens,
                              .mean_document_tokens = input.mean_document_tokens,
                              .head_chunk_rows = input.base.head_chunk_rows},
-                            input.machine),
-                  ContentionOf(input.machine))
+                            machine),
+                  ContentionOf(machine))
       .seconds;
 }
 
@@ -138,6 +140,37 @@ TEST(SearchTest, ACapOf24GibMakesOneRoundOfStreamedLayersThatSaveInputs) {
     EXPECT_EQ(found->best.host_arena_bytes > 0, host_bytes > 0);
     ExpectAsPromised(job, found->best);
   }
+}
+
+TEST(SearchTest, WhatTheHostHasRoomForBesideInputsHoldsAttentionSidesOfSomeLayers) {
+  const auto choose = [](int64_t host_bytes) {
+    const Case job{.micro_batches = 8, .device_bytes = 24 * kGib, .host_bytes = host_bytes};
+    const auto found = ChoosePolicy(job.Input());
+    EXPECT_TRUE(found.ok()) << found.status();
+    ExpectAsPromised(job, found->best);
+    return found->best;
+  };
+  const PolicyCandidate inputs = choose(16 * kGib), more = choose(24 * kGib);
+  EXPECT_EQ(LayersSaving(inputs.policy, SaveLevel::kAttention), 0);
+  EXPECT_EQ(LayersSaving(more.policy, SaveLevel::kAttention), 7);
+  EXPECT_GE(LayersSaving(more.policy, SaveLevel::kInput), 20);
+  EXPECT_THAT(more.words, HasSubstr("in host memory, with attention sides of the first 7"));
+  EXPECT_LT(more.step_seconds, inputs.step_seconds);
+}
+
+// They are to be worth their bytes where the host is as slow as it may be.
+TEST(SearchTest, MasterWeightsOfSomeBlocksStayOnTheDeviceWhereForwardWouldWait) {
+  const Case job;
+  const auto found = ChoosePolicy(job.Input());
+  ASSERT_TRUE(found.ok()) << found.status();
+  Policy policy = found->best.policy;
+  const auto masters = std::count_if(policy.placements.begin(), policy.placements.end(),
+                                     [](const BlockPlacement& at) { return at.master; });
+  EXPECT_GE(masters, 3);
+  EXPECT_THAT(found->best.words, HasSubstr(absl::StrCat("master weights of the next ", masters)));
+  for (BlockPlacement& placement : policy.placements) placement.master = false;
+  const MachineProfile slow = Cautious(job.Input().machine);
+  EXPECT_LT(StepSeconds(job, found->best.policy, slow), 0.99 * StepSeconds(job, policy, slow));
 }
 
 TEST(SearchTest, RunnersUpSayWhyTheyLost) {
