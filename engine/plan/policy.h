@@ -41,9 +41,10 @@ struct BlockPlacement {
   bool gradients = false;  // sums of its own, to which several rounds can add
   bool state = false;      // weights, correction plane and moments: updated on the device
   // Weights and correction plane, which the device updates while the host still has other blocks'
-  // to do. The moments for it come as the last backward pass goes on, into the place of gradients
-  // that have left, and stay as they are: the host updates its own later. Only with
-  // kNextStepMomentsLater, and gradients that stay.
+  // to do. The moments for it come as the last backward pass goes on, and stay as they are: the
+  // host updates its own later. Their place is that of gradients that have left, if those of all
+  // blocks stay, else that of saved tensors that are used up. Only with kNextStepMomentsLater, and
+  // either gradients that stay or one round.
   bool master = false;
 
   bool HasMaster() const { return state || master; }

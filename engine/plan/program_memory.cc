@@ -107,12 +107,12 @@ void ProgramMemory::AllocateHeldGradients() {
     const BlockPlacement placement = policy_.PlacementOf(block);
     const int64_t size = layout_.blocks[block].size;
     // Without rounding the sums themselves wait for the update.
-    const bool sums_wait = placement.state && policy_.gradient_type == GradientType::kFloat32;
+    const bool sums_wait = placement.HasMaster() && policy_.gradient_type == GradientType::kFloat32;
     if (placement.gradients || sums_wait) {
       blocks_[block].sums =
           Allocate(absl::StrCat("d_", Name(block)), BufferClass::kGradient, size * 4);
       blocks_[block].complete = blocks_[block].sums;
-    } else if (placement.state) {
+    } else if (placement.HasMaster()) {
       blocks_[block].complete =
           Allocate(absl::StrCat("rounded_", Name(block)), BufferClass::kGradient,
                    size * GradientBytesPerElement(policy_.gradient_type));
@@ -121,35 +121,68 @@ void ProgramMemory::AllocateHeldGradients() {
   AllocateVisitingMoments();
 }
 
-// From the end of the gradients on down: the backward pass is through with the last block first.
+bool ProgramMemory::MomentsVisit(int64_t block) const {
+  const BlockPlacement placement = policy_.PlacementOf(block);
+  return placement.master && !placement.state;
+}
+
+// The backward pass is through with the last block first. Among gradients its place is at their
+// end; saved tensors are laid out for it, the last layer's first.
 void ProgramMemory::AllocateVisitingMoments() {
-  int64_t end = end_;
+  bool in_gradients = true;
   for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
-    const BlockPlacement placement = policy_.PlacementOf(block);
-    if (!placement.master || placement.state) continue;
+    in_gradients &= policy_.PlacementOf(block).gradients;
+  }
+  int64_t next = end_;
+  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+    if (!MomentsVisit(block)) continue;
     const int64_t bytes = MakeDeviceMomentsLayout(layout_.blocks[block].size).bytes;
-    end -= bytes;
+    if (in_gradients) next -= bytes;
     blocks_[block].moments = BufferId{static_cast<int32_t>(program_.buffers.size())};
     program_.buffers.push_back(
-        {absl::StrCat("moments_", Name(block)), BufferClass::kState, end, bytes});
+        {absl::StrCat("moments_", Name(block)), BufferClass::kState, next, bytes});
+    if (!in_gradients) visitors_end_ = next += bytes;
   }
 }
 
-bool ProgramMemory::InGradientsOf(BlockId block, BufferId id) const {
-  const Buffer &gradients = program_.buffer(sums(block)), &buffer = program_.buffer(id);
-  return buffer.offset < gradients.offset + gradients.bytes &&
-         gradients.offset < buffer.offset + buffer.bytes;
+void ProgramMemory::AllocateSavedUnderMoments() {
+  if (visitors_end_ == 0) return;
+  saved_under_moments_.resize(spec_.num_blocks());
+  for (auto layer = static_cast<int32_t>(spec_.num_layers); layer >= 1; --layer) {
+    const int64_t begin = end_;
+    const Saving saving = SavingOf(layer, 0);
+    for (int32_t mb = 0; mb < slots_in_flight() && saving.place == SavePlace::kDevice; ++mb) {
+      Input(layer, mb, /*keep=*/true);
+      if (saving.level != SaveLevel::kInput) Attention(layer, mb, /*keep=*/true);
+      if (saving.level == SaveLevel::kAll) Mlp(layer, mb, /*keep=*/true);
+    }
+    saved_under_moments_[layer] = {begin, end_};
+  }
+  end_ = std::max(end_, RoundUp(visitors_end_, kBufferAlignment));
+}
+
+BlockId ProgramMemory::MomentsComeAfter(BlockId block) const {
+  const Buffer& moments = program_.buffer(blocks_[Index(block)].moments);
+  const auto is_under = [&](const Range& range) {
+    return range.begin < moments.offset + moments.bytes && moments.offset < range.end;
+  };
+  for (int32_t layer = 1; layer <= spec_.num_layers; ++layer) {
+    const Buffer& sums = program_.buffer(blocks_[layer].sums);
+    const Range range = visitors_end_ > 0 ? saved_under_moments_[layer]
+                                          : Range{sums.offset, sums.offset + sums.bytes};
+    if (is_under(range)) return BlockId{layer};
+  }
+  return BlockId{static_cast<int32_t>(spec_.num_layers) + 1};
 }
 
 absl::Status ProgramMemory::CheckVisitingMoments() const {
   int64_t first = INT64_MAX, wait_until = 0;
   for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
-    const BlockPlacement placement = policy_.PlacementOf(block);
     const BlockBuffers& buffers = blocks_[block];
-    if (placement.master && !placement.state && buffers.moments != kNoBuffer) {
+    if (MomentsVisit(block) && buffers.moments != kNoBuffer) {
       first = std::min(first, program_.buffer(buffers.moments).offset);
     }
-    if (placement.HasMaster() && buffers.complete != kNoBuffer) {
+    if (policy_.PlacementOf(block).HasMaster() && buffers.complete != kNoBuffer) {
       const Buffer& gradients = program_.buffer(buffers.complete);
       wait_until = std::max(wait_until, gradients.offset + gradients.bytes);
     }
@@ -359,7 +392,7 @@ absl::Status ProgramMemory::Finish() {
     const auto& ends = saved_end_[static_cast<int>(arena)];
     return std::max(ends[0], ends[1]);
   };
-  end_ += larger(Arena::kDevice);
+  end_ = std::max(end_ + larger(Arena::kDevice), RoundUp(visitors_end_, kBufferAlignment));
   host_end_ += larger(Arena::kHost);
   program_.arena_bytes = shape_.arena_budget_bytes > 0 ? shape_.arena_budget_bytes : end_;
   program_.host_arena_bytes = host_end_;

@@ -27,9 +27,11 @@ class ProgramMemory {
 
   // Weights and state that have a place of their own. First of all, in every program.
   void AllocateHeld();
-  // Gradient buffers that keep complete gradients until the next step applies them, and in them the
-  // place of moments that come for that. Right after.
+  // Gradient buffers that keep complete gradients until the next step applies them, and the place
+  // of moments that come for that. Right after.
   void AllocateHeldGradients();
+  // What is saved where moments come later, for training. Then, if at all.
+  void AllocateSavedUnderMoments();
   // Slots and scratch.
   void AllocateForward();
   // The other gradient sums, and d, for training.
@@ -48,8 +50,9 @@ class ProgramMemory {
   // Of any op: none leaves anything in it. The head's logits chunk lies there too.
   BufferId scratch() const { return scratch_; }
   BufferId d(int32_t micro_batch) const { return d_[Slot(micro_batch)]; }
-  // Whether the buffer lies where the block's gradients do.
-  bool InGradientsOf(BlockId block, BufferId buffer) const;
+  // Moments that come for an update find their place free when the last backward pass is through
+  // with this block, the head or a layer, and its gradients have left.
+  BlockId MomentsComeAfter(BlockId block) const;
 
   // Input of `block` for a micro-batch. `keep`: until backward, as the policy says.
   BufferId Input(int32_t block, int32_t micro_batch, bool keep);
@@ -115,6 +118,7 @@ class ProgramMemory {
   static std::string NameOf(const Key& key);
   BufferId AllocateOnce(const Key& key, BufferClass buffer_class, int64_t bytes,
                         Arena arena = Arena::kDevice);
+  bool MomentsVisit(int64_t block) const;
   void AllocateVisitingMoments();
   absl::Status CheckVisitingMoments() const;
   absl::Status OverBudget() const;
@@ -132,6 +136,11 @@ class ProgramMemory {
   const bool has_own_first_round_;
   const int32_t first_round_;
   int64_t end_ = 0, host_end_ = 0;
+  int64_t visitors_end_ = 0;  // of moments that come into the place of saved tensors; 0: none
+  struct Range {
+    int64_t begin = 0, end = 0;
+  };
+  std::vector<Range> saved_under_moments_;  // by layer, from 1
   // Buffers whose offsets count from the end of the rest, until Finish(); and where the next
   // begins, by arena and region.
   std::vector<BufferId> saved_;

@@ -218,13 +218,15 @@ std::vector<int64_t> Search::StateGrid(Order order) const {
   return grid;
 }
 
-// As BlockPlacement::master says; moments come into the place of the gradients of the blocks that
-// are not held.
+// As BlockPlacement::master says. Where moments come into the place of gradients there is room for
+// so many; elsewhere bytes do not grow along a line, so all micro-batches are built.
 bool Search::CanHoldMasters(Order order, int64_t state_blocks, int64_t master_blocks) const {
   if (master_blocks == 0) return true;
-  if (!HoldsWeights(order) || !HoldsSums(order) || with_backward_) return false;
+  if (input_.space == SearchSpace::kSavingOnly || with_backward_) return false;
   if (input_.base.moment_type != MomentType::kFloat32) return false;
   if (state_blocks + master_blocks > blocks_) return false;
+  if (!HasRounds(order)) return micro_batches_ <= kLinearFrom;
+  if (!HoldsWeights(order)) return false;
   int64_t moments = 0, room = 0;
   for (int64_t block = state_blocks; block < blocks_; ++block) {
     const int64_t size = input_.layout.blocks[block].size;
@@ -312,12 +314,12 @@ UpdateTime Search::UpdateTimeOf(const Point& point) const {
     return UpdateTime::kEndOfStep;
   }
   if (input_.base.moment_type != MomentType::kFloat32) return UpdateTime::kNextStep;
-  double parameters = 0;  // of both parts
+  if (point.master_blocks > 0) return UpdateTime::kNextStepMomentsLater;
+  double parameters = 0;
   for (int64_t block = point.state_blocks; block < blocks_; ++block) {
-    const int parts = block < point.state_blocks + point.master_blocks ? 1 : 2;
-    parameters += parts * static_cast<double>(input_.layout.blocks[block].size);
+    parameters += static_cast<double>(input_.layout.blocks[block].size);
   }
-  const double parts_seconds = kAdamwPartShare * parameters / cautious_.adamw_parameters;
+  const double parts_seconds = 2 * kAdamwPartShare * parameters / cautious_.adamw_parameters;
   return parts_seconds < product_seconds_ ? UpdateTime::kNextStepMomentsLater
                                           : UpdateTime::kNextStep;
 }
@@ -445,7 +447,9 @@ absl::StatusOr<Bytes> Search::Drafted(const Policy& policy) {
 
 // What is saved and the state on the device lie side by side, whatever there is of either: bytes
 // are drafted with no state, and what state adds is drafted with as little saved as the order can.
+// But in one round visiting moments lie under what is saved.
 absl::StatusOr<Bytes> Search::BytesOf(const Kind& kind, const Point& point) {
+  if (point.master_blocks > 0 && !HasRounds(kind.order)) return Drafted(Make(kind, point));
   const std::pair layers(point.most_layers, point.first_most_layers);
   auto saved = saved_bytes_.find(layers);
   if (saved == saved_bytes_.end()) {
@@ -622,9 +626,6 @@ absl::Status Search::Try(const Kind& kind) {
 absl::StatusOr<Search::Fits> Search::TryState(const Kind& kind, int64_t state_blocks,
                                               int64_t master_blocks, Outcome& outcome) {
   const Point least = {.state_blocks = state_blocks, .master_blocks = master_blocks};
-  if (master_blocks > 0 && UpdateTimeOf(least) != UpdateTime::kNextStepMomentsLater) {
-    return Fits::kYes;
-  }
   Point most = least;
   most.most_layers = MostLayers(kind);
   most.first_most_layers = MostFirstLayers(kind);

@@ -98,6 +98,7 @@ class ProgramBuilder {
     program_.updates = pending ? Updates::kPending : Updates::kThisStep;
     memory_.AllocateHeld();
     memory_.AllocateHeldGradients();
+    memory_.AllocateSavedUnderMoments();
     memory_.AllocateForward();
     memory_.AllocateBackward();
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
@@ -318,7 +319,6 @@ class ProgramBuilder {
     if (HasState(block)) return;
     if (policy_.update_time != UpdateTime::kWithBackward) {
       Emit(Lane::kCopyOut, StoreGradients{block, complete});
-      FetchMomentsInto(block);
       return;
     }
     const BufferId passing = memory_.PassingGradients(block);
@@ -326,14 +326,18 @@ class ProgramBuilder {
     Emit(Lane::kHost, UpdateHost{block, passing});
   }
 
-  // Moments of other blocks, whose place is now free as far down as the gradients of this block.
-  void FetchMomentsInto(BlockId place) {
+  // Blocks by which moments stand back in the list: the weights for which a slot becomes free at
+  // the same time are needed first.
+  int32_t MomentsStandBack() const {
+    return std::max<int32_t>(1, static_cast<int32_t>(memory_.slots().size()));
+  }
+  // Those that may come after this block.
+  void FetchVisitingMoments(int32_t after) {
+    if (end_ < shape_.micro_batches) return;
     ForEachBlock([&](BlockId block) {
       if (!HasMaster(block) || HasState(block)) return;
-      const BufferId moments = memory_.moments(block);
-      const bool begins_here = memory_.InGradientsOf(place, moments) &&
-                               !memory_.InGradientsOf(BlockId{Index(place) - 1}, moments);
-      if (begins_here) Emit(Lane::kCopyIn, FetchMoments{block, moments});
+      if (Index(memory_.MomentsComeAfter(block)) != after) return;
+      Emit(Lane::kCopyIn, FetchMoments{block, memory_.moments(block)});
     });
   }
 
@@ -356,6 +360,7 @@ class ProgramBuilder {
   void Backward(BlockId block) {
     const int32_t index = Index(block);
     const BufferId weights = Weights(block);
+    FetchVisitingMoments(index + MomentsStandBack());
     if (first_ > 0 && SumsLeave(block)) {
       Emit(Lane::kCopyIn, FetchSums{block, memory_.sums(block), first_});
     }
@@ -377,6 +382,7 @@ class ProgramBuilder {
   }
 
   void EmbeddingBackward() {
+    for (int32_t after = MomentsStandBack(); after >= 1; --after) FetchVisitingMoments(after);
     ForEachMicroBatch([&](int32_t mb) {
       // A tied head has summed into the same table already.
       const Accumulate accumulate = spec_.tied() ? Accumulate::kAdd : Mode(mb);
@@ -438,12 +444,13 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
       any_placement([](const BlockPlacement& placement) { return placement.state; });
   const bool moments_visit = any_placement(
       [](const BlockPlacement& placement) { return placement.master && !placement.state; });
-  if (moments_visit &&
-      (policy.update_time != UpdateTime::kNextStepMomentsLater ||
-       any_placement([](const BlockPlacement& placement) { return !placement.gradients; }))) {
+  const bool gradients_stay =
+      !any_placement([](const BlockPlacement& placement) { return !placement.gradients; });
+  if (moments_visit && (policy.update_time != UpdateTime::kNextStepMomentsLater ||
+                        (policy.micro_batches_per_round > 0 && !gradients_stay))) {
     return Contradiction(
         "it holds master weights on the device without their moments, which needs moments that are "
-        "updated later and the gradients of all blocks on the device");
+        "updated later, and one round or the gradients of all blocks on the device");
   }
   if (state_on_device && policy.moment_type != MomentType::kFloat32) {
     return Contradiction(absl::StrCat("it keeps moments in ", MomentTypeName(policy.moment_type),

@@ -19,23 +19,34 @@ inline std::vector<BlockPlacement> PlaceAll(int64_t layers, BlockPlacement place
   return std::vector<BlockPlacement>(layers + 2, placement);
 }
 
-// Master weights of the first layer on the device and moments that come for them.
+// Master weights on the device and moments that come for them, into the place of gradients or, in
+// one round, of saved tensors.
 inline std::vector<NamedPolicy> MasterPoliciesFor(int64_t layers,
                                                   const std::vector<Saving>& savings) {
   std::vector<BlockPlacement> first = PlaceAll(layers, {.weights = true, .gradients = true});
   first[1].master = true;
   std::vector<BlockPlacement> beside_state = PlaceAll(layers, {.gradients = true});
   beside_state[0].state = beside_state[1].master = true;
-  return {
-      {"master_weights", {.update_time = UpdateTime::kNextStepMomentsLater, .placements = first}},
-      {"master_weights_beside_state",
-       {.update_time = UpdateTime::kNextStepMomentsLater, .placements = beside_state}},
+  std::vector<BlockPlacement> streamed = PlaceAll(layers, {});
+  streamed[0].state = streamed[1].master = streamed[2].master = true;
+  std::vector<NamedPolicy> policies = {
+      {"master_weights", {.placements = first}},
+      {"master_weights_beside_state", {.placements = beside_state}},
       {"master_weights_in_rounds",
        {.micro_batches_per_round = 1,
         .micro_batches_in_first_round = 3,
         .first_savings = savings,
-        .update_time = UpdateTime::kNextStepMomentsLater,
-        .placements = first}}};
+        .placements = first}},
+      {"master_weights_and_everything_saved", {.placements = streamed}},
+      {"master_weights_and_mixed_savings",
+       {.savings = savings, .decoder_slots = 1, .placements = streamed}},
+      {"master_weights_of_all",
+       {.saving = {SaveLevel::kInput, SavePlace::kHost},
+        .placements = PlaceAll(layers, {.weights = true, .master = true})}}};
+  for (NamedPolicy& policy : policies) {
+    policy.policy.update_time = UpdateTime::kNextStepMomentsLater;
+  }
+  return policies;
 }
 
 // Every placement, saving, round and update time, each once alone and some together. All with the

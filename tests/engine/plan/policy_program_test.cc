@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/units.h"
 #include "engine/plan/hazards.h"
 #include "engine/plan/train_program.h"
@@ -269,6 +270,10 @@ TEST(PolicyProgramTest, RefusesPoliciesThatContradictThemselves) {
   EXPECT_TRUE(Build(master).ok());
   master.placements[2].master = master.placements[3].master = true;
   refused(master, "too little room for their moments");
+  Policy rounds = master;
+  rounds.micro_batches_per_round = 1;
+  rounds.placements[0].gradients = false;
+  refused(rounds, "one round or the gradients of all blocks");
   master.update_time = UpdateTime::kNextStep;
   refused(master, "updated later");
 }
@@ -314,6 +319,30 @@ TEST(PolicyProgramTest, MomentsVisitBlocksWhoseMasterWeightsAreOnTheDevice) {
   EXPECT_THAT(
       message([&](StepProgram& p) { OpBodyOf<UpdateDevice>(p, 0).part = UpdatePart::kMoments; }),
       HasSubstr("not there"));
+}
+
+// Of a streamed model: the place is where the last layers saved, and weights for which a slot
+// becomes free at the same time come first.
+TEST(PolicyProgramTest, MomentsComeWhereTheLastLayersSaved) {
+  Policy policy{.update_time = UpdateTime::kNextStepMomentsLater,
+                .placements = PlaceAll(kLayers, {})};
+  policy.placements[1].master = true;
+  const StepProgram program = *Build(policy);
+  const int32_t fetch = FindOp<FetchMoments>(program);
+  const Buffer& moments = program.buffer(std::get<FetchMoments>(program.ops[fetch].body).moments);
+  int64_t saved = 0;
+  for (const Buffer& buffer : program.buffers) {
+    const bool last = buffer.name.starts_with(absl::StrCat("mlp", kLayers)) ||
+                      buffer.name.starts_with(absl::StrCat("attention", kLayers));
+    saved += last && buffer.offset < moments.offset + moments.bytes ? 1 : 0;
+  }
+  EXPECT_GT(saved, 0);
+  // Backward of the last layer frees the place; layers 2 and 1 are fetched then.
+  EXPECT_LT(FindOp<FetchWeights>(program, kLayers + 2), fetch);
+  // All that the state would take but the moments.
+  Policy state = policy;
+  state.placements[1].state = true;
+  EXPECT_LE(program.arena_bytes, Build(state)->arena_bytes - moments.bytes + 4096);
 }
 
 // Broken in ways that only such programs can be.

@@ -47,6 +47,9 @@ std::vector<Policy> DeferringAndPlacing() {
           {.micro_batches_per_round = 1,
            .update_time = UpdateTime::kNextStep,
            .placements = all({.weights = true, .gradients = true, .state = true})},
+          // Master weights whose moments come, into the place of saved tensors and of gradients.
+          {.update_time = UpdateTime::kNextStepMomentsLater,
+           .placements = {{.state = true}, {.master = true}, {.weights = true}, {}}},
           {.update_time = UpdateTime::kNextStepMomentsLater,
            .placements = {{.gradients = true},
                           {.gradients = true, .master = true},
