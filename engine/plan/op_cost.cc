@@ -86,7 +86,7 @@ class Costs {
     if (op.part == UpdatePart::kMoments) share *= input_.share_of_step;
     return Size(op.block) * share / machine_.adamw_parameters;
   }
-  // Planes and moments read and written, gradients read.
+  // Planes read and written, moments read and, where they change, written, gradients read.
   double operator()(const UpdateDevice& op) const {
     const double moments = (ChangesMoments(op.part) ? 2 : 1) * kMomentsBytes;
     return Bytes(Size(op.block) * (2 * kMasterBytes + moments + GradientBytes()));

@@ -48,6 +48,7 @@ struct BlockPlacement {
   bool master = false;
 
   bool HasMaster() const { return state || master; }
+  bool MomentsVisit() const { return master && !state; }
 };
 
 // When the optimizer runs. The maths is the same.
@@ -107,6 +108,8 @@ struct Policy {
   }
   // Of the step's `micro_batches`, those of the round that begins with micro-batch `first`.
   int32_t RoundSize(int32_t first, int32_t micro_batches) const;
+  // Whether the gradient sums of all blocks have a place of their own.
+  bool AllGradientsStay() const;
   BlockPlacement PlacementOf(int64_t block) const {
     return placements.empty() ? BlockPlacement{} : placements[block];
   }

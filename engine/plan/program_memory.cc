@@ -97,7 +97,7 @@ void ProgramMemory::AllocateHeld() {
     }
     if (placement.state) {
       blocks_[block].moments = Allocate(absl::StrCat("moments_", Name(block)), BufferClass::kState,
-                                        MakeDeviceMomentsLayout(size).bytes);
+                                        DeviceMomentsBytes(size));
     }
   }
 }
@@ -121,22 +121,14 @@ void ProgramMemory::AllocateHeldGradients() {
   AllocateVisitingMoments();
 }
 
-bool ProgramMemory::MomentsVisit(int64_t block) const {
-  const BlockPlacement placement = policy_.PlacementOf(block);
-  return placement.master && !placement.state;
-}
-
 // The backward pass is through with the last block first. Among gradients its place is at their
 // end; saved tensors are laid out for it, the last layer's first.
 void ProgramMemory::AllocateVisitingMoments() {
-  bool in_gradients = true;
-  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
-    in_gradients &= policy_.PlacementOf(block).gradients;
-  }
+  const bool in_gradients = policy_.AllGradientsStay();
   int64_t next = end_;
   for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
-    if (!MomentsVisit(block)) continue;
-    const int64_t bytes = MakeDeviceMomentsLayout(layout_.blocks[block].size).bytes;
+    if (!policy_.PlacementOf(block).MomentsVisit()) continue;
+    const int64_t bytes = DeviceMomentsBytes(layout_.blocks[block].size);
     if (in_gradients) next -= bytes;
     blocks_[block].moments = BufferId{static_cast<int32_t>(program_.buffers.size())};
     program_.buffers.push_back(
@@ -179,7 +171,7 @@ absl::Status ProgramMemory::CheckVisitingMoments() const {
   int64_t first = INT64_MAX, wait_until = 0;
   for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
     const BlockBuffers& buffers = blocks_[block];
-    if (MomentsVisit(block) && buffers.moments != kNoBuffer) {
+    if (policy_.PlacementOf(block).MomentsVisit() && buffers.moments != kNoBuffer) {
       first = std::min(first, program_.buffer(buffers.moments).offset);
     }
     if (policy_.PlacementOf(block).HasMaster() && buffers.complete != kNoBuffer) {

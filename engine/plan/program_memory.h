@@ -118,7 +118,6 @@ class ProgramMemory {
   static std::string NameOf(const Key& key);
   BufferId AllocateOnce(const Key& key, BufferClass buffer_class, int64_t bytes,
                         Arena arena = Arena::kDevice);
-  bool MomentsVisit(int64_t block) const;
   void AllocateVisitingMoments();
   absl::Status CheckVisitingMoments() const;
   absl::Status OverBudget() const;

@@ -13,7 +13,8 @@
 //   updates under the next forward pass, weights and moments at once or moments later, by the time
 //           that the host has
 //   state   optimizer state of the first j blocks on the device, j from a fixed list; where all
-//           gradient sums are there, master weights of the next i, whose moments come for updates
+//           gradient sums are there too, and in one round of few micro-batches, master weights of
+//           the next i, whose moments come for updates
 // Of these k is not enumerated, nor is that of the first round: more saved is never slower, so it
 // is the largest that fits. What
 // could not win even with everything saved is not looked at further. Neither cuts off the best

@@ -101,6 +101,10 @@ class ProgramBuilder {
     memory_.AllocateSavedUnderMoments();
     memory_.AllocateForward();
     memory_.AllocateBackward();
+    ForEachBlock([&](BlockId block) {
+      if (!policy_.PlacementOf(Index(block)).MomentsVisit()) return;
+      visitors_.push_back({block, Index(memory_.MomentsComeAfter(block))});
+    });
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates(policy_.update_time == UpdateTime::kNextStepMomentsLater);
     int32_t rounds = 0;
@@ -334,11 +338,10 @@ class ProgramBuilder {
   // Those that may come after this block.
   void FetchVisitingMoments(int32_t after) {
     if (end_ < shape_.micro_batches) return;
-    ForEachBlock([&](BlockId block) {
-      if (!HasMaster(block) || HasState(block)) return;
-      if (Index(memory_.MomentsComeAfter(block)) != after) return;
-      Emit(Lane::kCopyIn, FetchMoments{block, memory_.moments(block)});
-    });
+    for (const Visitor& visitor : visitors_) {
+      if (visitor.after != after) continue;
+      Emit(Lane::kCopyIn, FetchMoments{visitor.block, memory_.moments(visitor.block)});
+    }
   }
 
   void HeadBackward() {
@@ -412,6 +415,12 @@ class ProgramBuilder {
   BufferId head_weights_ = kNoBuffer;
   std::vector<bool> fetched_ = std::vector<bool>(spec_.num_blocks());
   std::optional<SlotTable> slots_;
+  // Blocks whose moments come, and after which block of the last backward pass.
+  struct Visitor {
+    BlockId block;
+    int32_t after;
+  };
+  std::vector<Visitor> visitors_;
 };
 
 absl::Status Contradiction(const std::string& what) {
@@ -442,12 +451,10 @@ absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramSha
   };
   const bool state_on_device =
       any_placement([](const BlockPlacement& placement) { return placement.state; });
-  const bool moments_visit = any_placement(
-      [](const BlockPlacement& placement) { return placement.master && !placement.state; });
-  const bool gradients_stay =
-      !any_placement([](const BlockPlacement& placement) { return !placement.gradients; });
+  const bool moments_visit =
+      any_placement([](const BlockPlacement& placement) { return placement.MomentsVisit(); });
   if (moments_visit && (policy.update_time != UpdateTime::kNextStepMomentsLater ||
-                        (policy.micro_batches_per_round > 0 && !gradients_stay))) {
+                        (policy.micro_batches_per_round > 0 && !policy.AllGradientsStay()))) {
     return Contradiction(
         "it holds master weights on the device without their moments, which needs moments that are "
         "updated later, and one round or the gradients of all blocks on the device");

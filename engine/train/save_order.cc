@@ -4,6 +4,7 @@
 #include <limits>
 #include <map>
 #include <numeric>
+#include <variant>
 
 namespace penstock {
 
@@ -24,6 +25,16 @@ std::vector<int64_t> ChooseSaveOrder(const std::vector<std::vector<BlockId>>& bl
   std::iota(order.begin(), order.end(), int64_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](int64_t a, int64_t b) { return due[a] < due[b]; });
+  return order;
+}
+
+std::vector<BlockId> HostUpdateOrder(const StepProgram& program) {
+  std::vector<BlockId> order;
+  for (const Op& op : program.ops) {
+    const auto* update = std::get_if<UpdateHost>(&op.body);
+    if (update == nullptr || std::ranges::find(order, update->block) != order.end()) continue;
+    order.push_back(update->block);
+  }
   return order;
 }
 

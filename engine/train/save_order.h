@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/base/ids.h"
+#include "engine/plan/step_program.h"
 
 namespace penstock {
 
@@ -17,5 +18,9 @@ namespace penstock {
 // first.
 std::vector<int64_t> ChooseSaveOrder(const std::vector<std::vector<BlockId>>& blocks_of_file,
                                      std::span<const BlockId> update_order);
+
+// Blocks in the order in which the program changes them in the host store, each once; of those that
+// it changes on the device alone there are none.
+std::vector<BlockId> HostUpdateOrder(const StepProgram& program);
 
 }  // namespace penstock

@@ -1,6 +1,5 @@
 #include "engine/train/trainer.h"
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 #include <vector>
@@ -117,16 +116,6 @@ absl::Status Trainer::RunIfAny(const StepProgram& program) {
   if (program.ops.empty()) return absl::OkStatus();
   StepResult result;
   return executor_->Run(program, {.micro_batches = {}, .gate = gate_}, result);
-}
-
-std::vector<BlockId> Trainer::update_order() const {
-  std::vector<BlockId> order;
-  for (const Op& op : full_program_.ops) {
-    const auto* update = std::get_if<UpdateHost>(&op.body);
-    if (update == nullptr || std::ranges::find(order, update->block) != order.end()) continue;
-    order.push_back(update->block);
-  }
-  return order;
 }
 
 absl::Status Trainer::SettleStore() {

@@ -13,6 +13,7 @@
 #include "engine/memory/host_store.h"
 #include "engine/plan/simulate.h"
 #include "engine/train/left_out_data.h"
+#include "engine/train/save_order.h"
 #include "engine/train/training_plan.h"
 
 namespace penstock {
@@ -39,9 +40,7 @@ class Trainer {
   const BatchStream& train_stream() const { return *train_stream_; }
   bool can_evaluate() const { return evaluation_stream_ != nullptr; }
 
-  // Blocks in the order in which a step changes them in the store; of those that it changes only on
-  // the device there are none.
-  std::vector<BlockId> update_order() const;
+  std::vector<BlockId> update_order() const { return HostUpdateOrder(full_program_); }
   // Asked from now on before the store changes; null: nobody.
   void set_update_gate(UpdateGate* gate) { gate_ = gate; }
 

@@ -239,7 +239,7 @@ class CpuExecutor final : public Executor {
   absl::Status RunOp(const UpdateDevice& op) {
     const BlockLayout& layout = Layout(op.block);
     SplitPlanes(Ptr(op.weights), layout.size, hi_.data(), lo_.data());
-    const Moments moments = MomentsOf(op.moments, layout.size);
+    const DeviceMoments moments = DeviceMomentsAt(Bytes(op.moments), layout.size);
     PENSTOCK_RETURN_IF_ERROR(
         UpdateParameters(compute_, layout,
                          {.hi = hi_.data(),
@@ -269,7 +269,7 @@ class CpuExecutor final : public Executor {
   absl::Status RunOp(const FetchMoments& op) {
     const BlockStore& block = store_.block(op.block);
     const int64_t size = Layout(op.block).size;
-    const Moments moments = MomentsOf(op.moments, size);
+    const DeviceMoments moments = DeviceMomentsAt(Bytes(op.moments), size);
     PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_in_, moments.m, block.m.data(), size * 4));
     return CopyBytes(copy_in_, moments.v, block.v.data(), size * 4);
   }
@@ -278,18 +278,9 @@ class CpuExecutor final : public Executor {
     updates_.AskToChange(op.block);
     BlockStore& block = store_.block(op.block);
     const int64_t size = Layout(op.block).size;
-    const Moments moments = MomentsOf(op.moments, size);
+    const DeviceMoments moments = DeviceMomentsAt(Bytes(op.moments), size);
     PENSTOCK_RETURN_IF_ERROR(CopyBytes(copy_out_, block.m.data(), moments.m, size * 4));
     return CopyBytes(copy_out_, block.v.data(), moments.v, size * 4);
-  }
-
-  struct Moments {
-    float *m, *v;
-  };
-  Moments MomentsOf(BufferId id, int64_t size) const {
-    const DeviceMomentsLayout layout = MakeDeviceMomentsLayout(size);
-    return {reinterpret_cast<float*>(Bytes(id) + layout.m),
-            reinterpret_cast<float*>(Bytes(id) + layout.v)};
   }
 
   HostStore& store_;

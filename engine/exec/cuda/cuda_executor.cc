@@ -410,18 +410,12 @@ class CudaExecutor final : public Executor {
                            *parts_.sums.norm_partial(op.block), updates_);
   }
 
-  // Where the moments of a block lie on the device.
-  struct Moments {
-    float *m, *v;
-  };
-  Moments MomentsOf(BlockId block, BufferId id) const {
-    const DeviceMomentsLayout layout = MakeDeviceMomentsLayout(Layout(block).size);
-    return {reinterpret_cast<float*>(Bytes(id) + layout.m),
-            reinterpret_cast<float*>(Bytes(id) + layout.v)};
+  DeviceMoments MomentsOf(BlockId block, BufferId id) const {
+    return DeviceMomentsAt(Bytes(id), Layout(block).size);
   }
 
   absl::Status RunOp(const UpdateDevice& op, Lane) {
-    const Moments moments = MomentsOf(op.block, op.moments);
+    const DeviceMoments moments = MomentsOf(op.block, op.moments);
     UpdateArrays arrays = {.hi = Ptr<uint16_t>(op.weights),
                            .lo = Ptr<int16_t>(op.correction),
                            .m = moments.m,
@@ -453,7 +447,7 @@ class CudaExecutor final : public Executor {
   }
 
   absl::Status RunOp(const FetchMoments& op, Lane lane) {
-    const Moments to = MomentsOf(op.block, op.moments);
+    const DeviceMoments to = MomentsOf(op.block, op.moments);
     const BlockStore& from = store_.block(op.block);
     const int64_t bytes = Layout(op.block).size * 4;
     PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m, from.m.data(), bytes, "fetch of moments"));
@@ -462,7 +456,7 @@ class CudaExecutor final : public Executor {
 
   absl::Status RunOp(const StoreMoments& op, Lane lane) {
     updates_.AskToChange(op.block);
-    const Moments from = MomentsOf(op.block, op.moments);
+    const DeviceMoments from = MomentsOf(op.block, op.moments);
     BlockStore& to = store_.block(op.block);
     const int64_t bytes = Layout(op.block).size * 4;
     PENSTOCK_RETURN_IF_ERROR(Copy(lane, to.m.data(), from.m, bytes, "store of moments"));

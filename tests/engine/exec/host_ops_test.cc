@@ -167,9 +167,9 @@ TEST(UpdateBlockTest, GradientsFromABufferMustBeFinite) {
 TEST(CheckProgramTest, StateOnTheDeviceWantsMomentsInFloat32) {
   StepProgram program;
   program.num_blocks = 1;
-  program.buffers = {{"weights", BufferClass::kWeights, 0, 2 * kBlockSize, Arena::kDevice},
-                     {"moments", BufferClass::kState, 4096,
-                      MakeDeviceMomentsLayout(kBlockSize).bytes, Arena::kDevice}};
+  program.buffers = {
+      {"weights", BufferClass::kWeights, 0, 2 * kBlockSize, Arena::kDevice},
+      {"moments", BufferClass::kState, 4096, DeviceMomentsBytes(kBlockSize), Arena::kDevice}};
   program.arena_bytes = 8192;
   program.ops.push_back({Lane::kCopyIn, {}, FetchMoments{BlockId{0}, BufferId{1}}});
   program.leaves = {{BufferId{1}, BlockId{0}, HeldContent::kMoments}};

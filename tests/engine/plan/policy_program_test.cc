@@ -53,6 +53,33 @@ TEST(PolicyProgramTest, EveryPolicyGivesAProgramThatVerifies) {
   }
 }
 
+// Whatever shares its bytes: classes make up the arena but for alignment.
+TEST(PolicyProgramTest, BytesByClassCountEachByteOnce) {
+  StepProgram program;
+  const auto add = [&](BufferClass buffer_class, int64_t offset, int64_t bytes) {
+    program.buffers.push_back({"", buffer_class, offset, bytes, Arena::kDevice});
+  };
+  add(BufferClass::kGradient, 100, 100);
+  add(BufferClass::kGradient, 300, 100);
+  add(BufferClass::kState, 150, 200);   // from inside the one into the other
+  add(BufferClass::kSaved, 0, 450);     // around all
+  add(BufferClass::kScratch, 100, 50);  // inside
+  add(BufferClass::kWeights, 450, 10);  // beside
+  const std::map<BufferClass, int64_t> expected = {{BufferClass::kWeights, 10},
+                                                   {BufferClass::kState, 100},
+                                                   {BufferClass::kSaved, 150},
+                                                   {BufferClass::kGradient, 200},
+                                                   {BufferClass::kScratch, 0}};
+  EXPECT_EQ(BytesByClass(program, Arena::kDevice), expected);
+  for (const auto& [name, policy] : AllPoliciesFor(kLayers, GradientType::kBfloat16)) {
+    const StepProgram made = *Build(policy);
+    int64_t sum = 0;
+    for (const auto& [buffer_class, bytes] : BytesByClass(made, Arena::kDevice)) sum += bytes;
+    EXPECT_LE(sum, made.arena_bytes) << name;
+    EXPECT_GE(sum, made.arena_bytes - 4096 * static_cast<int64_t>(made.buffers.size())) << name;
+  }
+}
+
 TEST(PolicyProgramTest, EveryDerivedDependencyIsNeeded) {
   for (const auto& [name, policy] : AllPoliciesFor(kLayers, GradientType::kBfloat16)) {
     const StepProgram program = *Build(policy, kShape, HeadWeights::kTiedToEmbedding);

@@ -33,6 +33,22 @@ TEST(ChooseSaveOrderTest, AFileIsDueWithTheFirstOfItsBlocksThatChanges) {
   EXPECT_THAT(ChooseSaveOrder({}, Blocks({0})), ElementsAre());
 }
 
+// Block 1 has master weights on the device: the host changes its moments alone, and later.
+TEST(HostUpdateOrderTest, ABlockChangesWithTheFirstOfItsParts) {
+  const auto host = [](int32_t block, UpdatePart part) {
+    return Op{Lane::kHost, {}, UpdateHost{.block = BlockId{block}, .part = part}};
+  };
+  StepProgram program;
+  program.ops = {
+      Op{Lane::kCompute, {}, UpdateDevice{BlockId{3}, kNoBuffer, kNoBuffer, kNoBuffer, kNoBuffer}},
+      host(0, UpdatePart::kWeights),
+      host(2, UpdatePart::kWeights),
+      host(2, UpdatePart::kMoments),
+      host(1, UpdatePart::kMoments),
+      host(0, UpdatePart::kMoments)};
+  EXPECT_EQ(HostUpdateOrder(program), Blocks({0, 2, 1}));
+}
+
 TEST(BackgroundSaveTest, WithoutASaveEveryBlockMayChange) {
   BackgroundSave save(2, 1);
   save.BeforeUpdate(BlockId{1});
