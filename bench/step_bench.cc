@@ -293,7 +293,34 @@ nlohmann::json PredictionJson(const StepFlags& flags, const Setup& setup) {
           {"predicted_tokens_per_second",
            static_cast<double>(flags.micro_batches * flags.micro_batch_tokens) / predicted.seconds},
           {"predicted_busy_seconds_by_lane", ByLane(predicted.busy_seconds)},
-          {"predicted_exposed_seconds_by_lane", ByLane(predicted.exposed_seconds)}};
+          {"predicted_exposed_seconds_by_lane", ByLane(predicted.exposed_seconds)},
+          {"predicted_longest_compute_gaps", LongestGaps(setup.train, predicted.timeline)},
+          {"predicted_seconds_by_op", SecondsByOp(setup.train, predicted.timeline)}};
+}
+
+// What was chosen in words, or what was asked for.
+nlohmann::json PolicyJson(const StepFlags& flags, const Setup& setup) {
+  if (flags.search) return setup.policy_words;
+  return {{"save", flags.save},
+          {"save_place", flags.save_place},
+          {"save_all_layers", flags.save_all_layers},
+          {"host_attention_layers", flags.host_attention_layers},
+          {"host_input_layers", flags.host_input_layers},
+          {"update", flags.update},
+          {"gradients", flags.gradients},
+          {"moments", flags.moments},
+          {"micro_batches_per_round", flags.round},
+          {"micro_batches_in_first_round", flags.first_round},
+          {"first_save", flags.first_save},
+          {"first_save_all_layers", flags.first_save_all_layers},
+          {"first_host_layers", flags.first_host_layers},
+          {"slots", flags.slots},
+          {"head_chunk_rows", flags.head_chunk_rows},
+          {"mlp_chunk_rows", flags.mlp_chunk_rows},
+          {"device_weights_layers", flags.device_weights},
+          {"device_gradients_layers", flags.device_gradients},
+          {"device_state_blocks", flags.device_state},
+          {"device_master_blocks", flags.device_master}};
 }
 
 absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
@@ -317,7 +344,7 @@ absl::StatusOr<nlohmann::json> PlanOnly(const StepFlags& flags) {
         static_cast<double>(HostStore::BytesNeeded(setup.layout, OptimizerState::kFloat32, plane)) /
             kGib},
        {"host_arena_gib", static_cast<double>(setup.train.host_arena_bytes) / kGib},
-       {"searched_policy", setup.policy_words},
+       {"policy", PolicyJson(flags, setup)},
        {"ops", setup.train.ops.size()}});
   return report;
 }
@@ -328,38 +355,6 @@ absl::Status CheckFirstLoss(double loss, int64_t vocab) {
   if (std::abs(loss - expected) < 0.1 * expected) return absl::OkStatus();
   return absl::InternalError(
       absl::StrCat("the first loss is ", loss, ", wanted about ", expected, "; the step is wrong"));
-}
-
-std::vector<SimulatedOp> InSeconds(std::span<const OpTime> timeline) {
-  std::vector<SimulatedOp> seconds;
-  for (const OpTime& time : timeline) {
-    seconds.push_back(
-        {static_cast<double>(time.start_ns) * 1e-9, static_cast<double>(time.end_ns) * 1e-9});
-  }
-  return seconds;
-}
-
-nlohmann::json PolicyJson(const StepFlags& flags) {
-  return {{"save", flags.save},
-          {"save_place", flags.save_place},
-          {"save_all_layers", flags.save_all_layers},
-          {"host_attention_layers", flags.host_attention_layers},
-          {"host_input_layers", flags.host_input_layers},
-          {"update", flags.update},
-          {"gradients", flags.gradients},
-          {"moments", flags.moments},
-          {"micro_batches_per_round", flags.round},
-          {"micro_batches_in_first_round", flags.first_round},
-          {"first_save", flags.first_save},
-          {"first_save_all_layers", flags.first_save_all_layers},
-          {"first_host_layers", flags.first_host_layers},
-          {"slots", flags.slots},
-          {"head_chunk_rows", flags.head_chunk_rows},
-          {"mlp_chunk_rows", flags.mlp_chunk_rows},
-          {"device_weights_layers", flags.device_weights},
-          {"device_gradients_layers", flags.device_gradients},
-          {"device_state_blocks", flags.device_state},
-          {"device_master_blocks", flags.device_master}};
 }
 
 // Null for a card whose datasheet is not known.
@@ -405,7 +400,7 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
   const int64_t tokens = flags.micro_batches * flags.micro_batch_tokens;
   const double rate = static_cast<double>(tokens) / step_seconds;
   const double flops = TrainFlopsPerToken(setup.spec, flags.sequence_length);
-  const std::span<const OpTime> timeline = setup.executor->timeline();
+  const std::vector<SimulatedOp> timeline = InSeconds(setup.executor->timeline());
   report.update(MachineJson());
   report.update(PredictionJson(flags, setup));
   report.update(
@@ -421,14 +416,15 @@ absl::StatusOr<nlohmann::json> RunBenchmark(const StepFlags& flags) {
        {"model_tflops", rate * flops * 1e-12},
        {"mfu_datasheet", Mfu(rate * flops, setup.machine)},
        {"busy_seconds_by_lane", ByLane(measured.last.busy_seconds)},
-       {"exposed_seconds_by_lane", ByLane(ExposedSeconds(setup.train, InSeconds(timeline)))},
+       {"exposed_seconds_by_lane", ByLane(ExposedSeconds(setup.train, timeline))},
        {"longest_compute_gaps", LongestGaps(setup.train, timeline)},
        {"seconds_by_op", SecondsByOp(setup.train, timeline)},
        {"link_gb_per_second", LinkGigabytesPerSecond(setup.train, setup.layout, timeline)},
+       {"host_gb_per_second",
+        HostGigabytesPerSecond(setup.train, setup.layout, setup.policy.moment_type, timeline)},
        {"setup_seconds", setup.seconds},
        {"setup_seconds_by_phase", setup.seconds_by_phase},
-       {"policy", PolicyJson(flags)},
-       {"searched_policy", setup.policy_words},
+       {"policy", PolicyJson(flags, setup)},
        {"first_loss", measured.first_loss},
        {"last_loss", measured.last.loss_sum / static_cast<double>(measured.last.labelled_tokens)},
        {"grad_norm", measured.last.decision.grad_norm},

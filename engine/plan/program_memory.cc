@@ -144,9 +144,9 @@ void ProgramMemory::AllocateSavedUnderMoments() {
     const int64_t begin = end_;
     const Saving saving = SavingOf(layer, 0);
     for (int32_t mb = 0; mb < slots_in_flight() && saving.place == SavePlace::kDevice; ++mb) {
-      Input(layer, mb, /*keep=*/true);
-      if (saving.level != SaveLevel::kInput) Attention(layer, mb, /*keep=*/true);
-      if (saving.level == SaveLevel::kAll) Mlp(layer, mb, /*keep=*/true);
+      Input(layer, mb, Pass::kForward);
+      if (saving.level != SaveLevel::kInput) Attention(layer, mb, Pass::kForward);
+      if (saving.level == SaveLevel::kAll) Mlp(layer, mb, Pass::kForward);
     }
     saved_under_moments_[layer] = {begin, end_};
   }
@@ -308,10 +308,10 @@ BufferId ProgramMemory::AllocateSaved(std::string_view what, int32_t block, int3
   return entry->second;
 }
 
-BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
+BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, Pass pass) {
   const int64_t bytes = PartBytes(SavedPart::kInput, SaveLevel::kAll);
   // What does not stay passes through a few buffers that take turns.
-  if (!keep) {
+  if (pass == Pass::kEvaluation) {
     return AllocateOnce({"x", block % 2, Slot(micro_batch)}, BufferClass::kActivation, bytes);
   }
   if (SavedOnHost(block, micro_batch)) {
@@ -322,27 +322,36 @@ BufferId ProgramMemory::Input(int32_t block, int32_t micro_batch, bool keep) {
   return AllocateSaved("x", block, micro_batch, BufferClass::kActivation, bytes, Arena::kDevice);
 }
 
-BufferId ProgramMemory::Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved) {
+// Backward visits the blocks the other way round, and the micro-batches of each as forward does.
+int32_t ProgramMemory::PassingPlace(int32_t block, int32_t micro_batch, Pass pass) const {
+  const auto last_layer = static_cast<int32_t>(spec_.num_layers);
+  const int32_t blocks_before = pass == Pass::kBackward ? last_layer - block : block;
+  return (blocks_before * slots_in_flight() + Slot(micro_batch)) % kPassingBuffers;
+}
+
+BufferId ProgramMemory::Tensors(SavedPart part, int32_t block, int32_t micro_batch, Pass pass,
+                                SaveLevel kept_at) {
   const PartNames& names = kPartNames[static_cast<int>(part)];
-  const SaveLevel level = saved ? SavingOf(block, micro_batch).level : SaveLevel::kInput;
+  const SaveLevel level =
+      pass == Pass::kEvaluation ? SaveLevel::kInput : SavingOf(block, micro_batch).level;
+  if (level > kept_at) {
+    return AllocateOnce({names.shared}, BufferClass::kScratch, PartBytes(part, SaveLevel::kInput));
+  }
   const int64_t bytes = PartBytes(part, level);
-  if (!saved) return AllocateOnce({names.shared}, BufferClass::kScratch, bytes);
   if (SavedOnHost(block, micro_batch)) {
-    const int32_t visit = block * slots_in_flight() + Slot(micro_batch);
-    return AllocateOnce({names.passing, visit % kPassingBuffers}, BufferClass::kSaved, bytes);
+    return AllocateOnce({names.passing, PassingPlace(block, micro_batch, pass)},
+                        BufferClass::kSaved, bytes);
   }
   if (const BufferId id = InSums(part, block, micro_batch); id != kNoBuffer) return id;
   return AllocateSaved(names.kept, block, micro_batch, BufferClass::kSaved, bytes, Arena::kDevice);
 }
 
-BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, bool keep) {
-  const bool saved = keep && SavingOf(block, micro_batch).level != SaveLevel::kInput;
-  return Tensors(SavedPart::kAttention, block, micro_batch, saved);
+BufferId ProgramMemory::Attention(int32_t block, int32_t micro_batch, Pass pass) {
+  return Tensors(SavedPart::kAttention, block, micro_batch, pass, SaveLevel::kAttention);
 }
 
-BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, bool keep) {
-  const bool saved = keep && SavingOf(block, micro_batch).level == SaveLevel::kAll;
-  return Tensors(SavedPart::kMlp, block, micro_batch, saved);
+BufferId ProgramMemory::Mlp(int32_t block, int32_t micro_batch, Pass pass) {
+  return Tensors(SavedPart::kMlp, block, micro_batch, pass, SaveLevel::kAll);
 }
 
 BufferId ProgramMemory::OnHost(SavedPart part, int32_t block, int32_t micro_batch) {

@@ -19,6 +19,10 @@
 
 namespace penstock {
 
+// What a program is at when it visits a block for a micro-batch. Forward of a step that has a
+// backward pass keeps what the policy says; an evaluation keeps nothing.
+enum class Pass : uint8_t { kEvaluation, kForward, kBackward };
+
 class ProgramMemory {
  public:
   // The references outlive this object; buffers are added to `program`.
@@ -54,10 +58,10 @@ class ProgramMemory {
   // with this block, the head or a layer, and its gradients have left.
   BlockId MomentsComeAfter(BlockId block) const;
 
-  // Input of `block` for a micro-batch. `keep`: until backward, as the policy says.
-  BufferId Input(int32_t block, int32_t micro_batch, bool keep);
-  BufferId Attention(int32_t block, int32_t micro_batch, bool keep);
-  BufferId Mlp(int32_t block, int32_t micro_batch, bool keep);
+  // Input of `block` for a micro-batch, and what the block's forward op makes of it.
+  BufferId Input(int32_t block, int32_t micro_batch, Pass pass);
+  BufferId Attention(int32_t block, int32_t micro_batch, Pass pass);
+  BufferId Mlp(int32_t block, int32_t micro_batch, Pass pass);
   // The place on the host of a part that is saved there.
   BufferId OnHost(SavedPart part, int32_t block, int32_t micro_batch);
 
@@ -88,9 +92,12 @@ class ProgramMemory {
   bool InOwnFirstRound(int32_t micro_batch) const {
     return has_own_first_round_ && micro_batch < first_round_;
   }
-  // Where the tensors of a part that forward makes go: kept for backward if `saved`, else to one
-  // place that all share.
-  BufferId Tensors(SavedPart part, int32_t block, int32_t micro_batch, bool saved);
+  // Where the tensors of a part go that are kept for backward if they are of a level up to
+  // `kept_at`, else to one place that all share.
+  BufferId Tensors(SavedPart part, int32_t block, int32_t micro_batch, Pass pass,
+                   SaveLevel kept_at);
+  // Of visits that follow each other in a pass, so many as there are places have one each.
+  int32_t PassingPlace(int32_t block, int32_t micro_batch, Pass pass) const;
   // The buffer of a micro-batch of the first round inside the gradient sums of the layer before;
   // kNoBuffer if there is no room for it.
   BufferId InSums(SavedPart part, int32_t block, int32_t micro_batch);

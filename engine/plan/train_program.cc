@@ -46,8 +46,8 @@ class ProgramBuilder {
     Hold(program_.finds, Holding::kWeights);
     PlanSlots(/*rounds=*/1, /*both_ways=*/false);
     end_ = shape_.micro_batches;
-    evaluates_ = true;
-    Forward(/*keep=*/false);
+    pass_ = Pass::kEvaluation;
+    Forward();
     for (int32_t mb = 0; mb < end_; ++mb) {
       Emit(Lane::kCompute, Loss(mb, Accumulate::kOverwrite));
     }
@@ -114,7 +114,9 @@ class ProgramBuilder {
     PlanSlots(rounds, /*both_ways=*/true);
     for (first_ = 0; first_ < shape_.micro_batches; first_ = end_) {
       end_ = first_ + policy_.RoundSize(first_, shape_.micro_batches);
-      Forward(/*keep=*/true);
+      pass_ = Pass::kForward;
+      Forward();
+      pass_ = Pass::kBackward;
       HeadBackward();
       for (int32_t block = last_layer_; block >= 1; --block) Backward(BlockId{block});
       EmbeddingBackward();
@@ -204,7 +206,8 @@ class ProgramBuilder {
       return place.slot;
     }
     // What is updated on the device, and what an evaluation finds there, is up to date.
-    const bool held = HasMaster(block) || (evaluates_ && policy_.PlacementOf(Index(block)).weights);
+    const bool held =
+        HasMaster(block) || (evaluates() && policy_.PlacementOf(Index(block)).weights);
     if (!held && !fetched_[Index(block)]) Emit(Lane::kCopyIn, FetchWeights{block, own});
     fetched_[Index(block)] = true;
     return own;
@@ -215,35 +218,38 @@ class ProgramBuilder {
     for (int32_t mb = first_; mb < end_; ++mb) visit(mb);
   }
 
-  void Forward(bool keep) {
+  void Forward() {
     const BufferId table = Weights(BlockId{0});
     ForEachMicroBatch([&](int32_t mb) {
-      Emit(Lane::kCompute, EmbedForward{mb, table, memory_.Input(1, mb, keep)});
-      if (keep) StoreParts(BlockId{1}, mb, SavedPart::kInput);
+      Emit(Lane::kCompute, EmbedForward{mb, table, memory_.Input(1, mb, pass_)});
+      if (!evaluates()) StoreParts(BlockId{1}, mb, SavedPart::kInput);
     });
     for (int32_t block = 1; block <= last_layer_; ++block) {
       const BufferId weights = Weights(BlockId{block});
-      ForEachMicroBatch([&](int32_t mb) { ForwardLayer(BlockId{block}, mb, weights, keep); });
+      ForEachMicroBatch([&](int32_t mb) { ForwardLayer(BlockId{block}, mb, weights); });
     }
     head_weights_ = Weights(head_);
   }
 
-  void ForwardLayer(BlockId block, int32_t mb, BufferId weights, bool keep) {
+  void ForwardLayer(BlockId block, int32_t mb, BufferId weights) {
     const int32_t index = Index(block);
-    Emit(Lane::kCompute, ForwardBlock{.block = block,
-                                      .micro_batch = mb,
-                                      .saved = keep ? SavingOf(block).level : SaveLevel::kInput,
-                                      .weights = weights,
-                                      .in = memory_.Input(index, mb, keep),
-                                      .out = memory_.Input(index + 1, mb, keep),
-                                      .attention = memory_.Attention(index, mb, keep),
-                                      .mlp = memory_.Mlp(index, mb, keep),
-                                      .scratch = memory_.scratch()});
-    if (!keep) return;
+    Emit(Lane::kCompute,
+         ForwardBlock{.block = block,
+                      .micro_batch = mb,
+                      .saved = evaluates() ? SaveLevel::kInput : SavingOf(block).level,
+                      .weights = weights,
+                      .in = memory_.Input(index, mb, pass_),
+                      .out = memory_.Input(index + 1, mb, pass_),
+                      .attention = memory_.Attention(index, mb, pass_),
+                      .mlp = memory_.Mlp(index, mb, pass_),
+                      .scratch = memory_.scratch()});
+    if (evaluates()) return;
     StoreParts(block, mb, SavedPart::kAttention);
     StoreParts(block, mb, SavedPart::kMlp);
     if (index < last_layer_) StoreParts(BlockId{index + 1}, mb, SavedPart::kInput);
   }
+
+  bool evaluates() const { return pass_ == Pass::kEvaluation; }
 
   // In the current round.
   Saving SavingOf(BlockId block) const {
@@ -267,11 +273,11 @@ class ProgramBuilder {
   BufferId OnDevice(BlockId block, int32_t mb, SavedPart part) {
     switch (part) {
       case SavedPart::kInput:
-        return memory_.Input(Index(block), mb, /*keep=*/true);
+        return memory_.Input(Index(block), mb, pass_);
       case SavedPart::kAttention:
-        return memory_.Attention(Index(block), mb, /*keep=*/true);
+        return memory_.Attention(Index(block), mb, pass_);
       case SavedPart::kMlp:
-        return memory_.Mlp(Index(block), mb, /*keep=*/true);
+        return memory_.Mlp(Index(block), mb, pass_);
     }
     return kNoBuffer;
   }
@@ -293,7 +299,7 @@ class ProgramBuilder {
             .micro_batch = mb,
             .weights = head_weights_,
             .head_weights = spec_.tied() ? memory_.own_weights(BlockId{0}) : head_weights_,
-            .in = memory_.Input(last_layer_ + 1, mb, !evaluates_),
+            .in = memory_.Input(last_layer_ + 1, mb, pass_),
             .d_in = kNoBuffer,
             .gradients = kNoBuffer,
             .head_gradients = kNoBuffer,
@@ -373,9 +379,9 @@ class ProgramBuilder {
                                          .micro_batch = mb,
                                          .saved = SavingOf(block).level,
                                          .weights = weights,
-                                         .in = memory_.Input(index, mb, /*keep=*/true),
-                                         .attention = memory_.Attention(index, mb, /*keep=*/true),
-                                         .mlp = memory_.Mlp(index, mb, /*keep=*/true),
+                                         .in = memory_.Input(index, mb, pass_),
+                                         .attention = memory_.Attention(index, mb, pass_),
+                                         .mlp = memory_.Mlp(index, mb, pass_),
                                          .d = memory_.d(mb),
                                          .gradients = memory_.sums(block),
                                          .scratch = memory_.scratch(),
@@ -410,7 +416,7 @@ class ProgramBuilder {
   ProgramMemory memory_;
   const BlockId head_;
   const int32_t last_layer_;
-  bool evaluates_ = false;
+  Pass pass_ = Pass::kForward;
   int32_t first_ = 0, end_ = 0;  // micro-batches of the current round
   BufferId head_weights_ = kNoBuffer;
   std::vector<bool> fetched_ = std::vector<bool>(spec_.num_blocks());
