@@ -64,7 +64,7 @@ int64_t LinkBytes(const Op&, const StepProgram&, const ModelLayout&) {
 double HostBytes(const UpdateHost& op, const ModelLayout& layout, MomentType moments) {
   const int64_t size = layout.blocks[Index(op.block)].size;
   const double all = kAdamwHostBytes * static_cast<double>(size);
-  if (op.part != UpdatePart::kAll) return kAdamwPartShare * all;
+  if (op.part != UpdatePart::kAll) return kAdamwPartBytesShare * all;
   return all - 2 * static_cast<double>(MomentBytes(MomentType::kFloat32, size) -
                                        MomentBytes(moments, size));
 }

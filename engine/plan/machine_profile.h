@@ -34,9 +34,12 @@ struct MachineProfile {
 
 // What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
 inline constexpr double kAdamwHostBytes = 26;
-// What one of an update's parts takes of the time of the whole: each moves 18 of the bytes. On 16
-// cores of a Sapphire Rapids weights took 0.74 and moments 0.68.
-inline constexpr double kAdamwPartShare = 18 / kAdamwHostBytes;
+// What an update's parts take of the time of the whole. Each moves 18 of the bytes, but weights, of
+// which a forward pass waits for, go slower: 86 to 132 GB/s in steps of 7B on 16 cores of a
+// Sapphire Rapids, where moments went at 115 to 148
+// (bench/results/2026-11-29-few-tokens-and-cap.md).
+inline constexpr double kAdamwPartBytesShare = 18 / kAdamwHostBytes;
+inline constexpr double kAdamwWeightsShare = 0.8, kAdamwMomentsShare = 0.66;
 
 // What copies of host memory that is not locked reach of the rates above. H100: 3.7 GB/s of 41 in,
 // 6.4 of 51 out.

@@ -82,9 +82,7 @@ class Costs {
   double operator()(const ClipScale&) const { return 0; }
   double operator()(const DecideUnclipped&) const { return 0; }
   double operator()(const UpdateHost& op) const {
-    double share = op.part == UpdatePart::kAll ? AdamwShare() : kAdamwPartShare;
-    if (op.part == UpdatePart::kMoments) share *= input_.share_of_step;
-    return Size(op.block) * share / machine_.adamw_parameters;
+    return Size(op.block) * UpdateShare(op.part) / machine_.adamw_parameters;
   }
   // Planes read and written, moments read and, where they change, written, gradients read.
   double operator()(const UpdateDevice& op) const {
@@ -124,6 +122,18 @@ class Costs {
   }
   double GradientBytes() const {
     return static_cast<double>(GradientBytesPerElement(program_.gradient_type));
+  }
+  // Of the time of the whole update in fp32.
+  double UpdateShare(UpdatePart part) const {
+    switch (part) {
+      case UpdatePart::kAll:
+        return AdamwShare();
+      case UpdatePart::kWeights:
+        return kAdamwWeightsShare;
+      case UpdatePart::kMoments:
+        return kAdamwMomentsShare * input_.share_of_step;
+    }
+    return 1;
   }
   double Bytes(double bytes) const { return bytes / machine_.device_bytes; }
   // [tokens, k] by [k, n], or one of its two backward products, which are as large; by parts of the

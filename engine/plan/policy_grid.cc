@@ -179,8 +179,8 @@ UpdateTime PolicyGrid::UpdateTimeOf(const Point& point) const {
   for (int64_t block = point.state_blocks; block < blocks_; ++block) {
     parameters += static_cast<double>(input_.layout.blocks[block].size);
   }
-  const double parts_seconds =
-      2 * kAdamwPartShare * parameters / Cautious(input_.machine).adamw_parameters;
+  const double parts_seconds = (kAdamwWeightsShare + kAdamwMomentsShare) * parameters /
+                               Cautious(input_.machine).adamw_parameters;
   return parts_seconds < product_seconds_ ? UpdateTime::kNextStepMomentsLater
                                           : UpdateTime::kNextStep;
 }

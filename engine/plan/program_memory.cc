@@ -122,17 +122,19 @@ void ProgramMemory::AllocateHeldGradients() {
 }
 
 // The backward pass is through with the last block first. Among gradients its place is at their
-// end; saved tensors are laid out for it, the last layer's first.
+// end; saved tensors are laid out for it, the last layer's first. The moments of the last block
+// come first: the host has updated them before the others'.
 void ProgramMemory::AllocateVisitingMoments() {
   const bool in_gradients = policy_.AllGradientsStay();
   int64_t next = end_;
-  for (int64_t block = 0; block < spec_.num_blocks(); ++block) {
+  for (auto block = static_cast<int32_t>(spec_.num_blocks()) - 1; block >= 0; --block) {
     if (!policy_.PlacementOf(block).MomentsVisit()) continue;
     const int64_t bytes = DeviceMomentsBytes(layout_.blocks[block].size);
     if (in_gradients) next -= bytes;
     blocks_[block].moments = BufferId{static_cast<int32_t>(program_.buffers.size())};
     program_.buffers.push_back(
         {absl::StrCat("moments_", Name(block)), BufferClass::kState, next, bytes});
+    visitors_.push_back(BlockId{block});
     if (!in_gradients) visitors_end_ = next += bytes;
   }
 }

@@ -54,6 +54,8 @@ class ProgramMemory {
   // Of any op: none leaves anything in it. The head's logits chunk lies there too.
   BufferId scratch() const { return scratch_; }
   BufferId d(int32_t micro_batch) const { return d_[Slot(micro_batch)]; }
+  // Blocks whose moments come for an update, in the order in which they do.
+  const std::vector<BlockId>& visitors() const { return visitors_; }
   // Moments that come for an update find their place free when the last backward pass is through
   // with this block, the head or a layer, and its gradients have left.
   BlockId MomentsComeAfter(BlockId block) const;
@@ -142,6 +144,7 @@ class ProgramMemory {
   const bool has_own_first_round_;
   const int32_t first_round_;
   int64_t end_ = 0, host_end_ = 0;
+  std::vector<BlockId> visitors_;
   int64_t visitors_end_ = 0;  // of moments that come into the place of saved tensors; 0: none
   struct Range {
     int64_t begin = 0, end = 0;

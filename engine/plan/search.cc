@@ -42,7 +42,7 @@ struct Score {
 double Weighed(const Score& score) { return score.seconds + kHostWeight * score.host_seconds; }
 
 // Of the profile's rates.
-constexpr double kCautiousAdamw = 0.85, kCautiousCopies = 0.9;
+constexpr double kCautiousAdamw = 0.95, kCautiousCopies = 0.9;
 
 // a + (a - b) * times: what a line through two neighbours comes to.
 template <typename T, typename Times>

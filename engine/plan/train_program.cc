@@ -101,10 +101,9 @@ class ProgramBuilder {
     memory_.AllocateSavedUnderMoments();
     memory_.AllocateForward();
     memory_.AllocateBackward();
-    ForEachBlock([&](BlockId block) {
-      if (!policy_.PlacementOf(Index(block)).MomentsVisit()) return;
+    for (BlockId block : memory_.visitors()) {
       visitors_.push_back({block, Index(memory_.MomentsComeAfter(block))});
-    });
+    }
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates(policy_.update_time == UpdateTime::kNextStepMomentsLater);
     int32_t rounds = 0;

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/units.h"
@@ -265,6 +267,31 @@ TEST(PolicyProgramTest, SavingOnTheHostTakesLessOfTheDevice) {
   EXPECT_EQ(Count<FetchSaved>(host), 3 * kLayers * 4);
 }
 
+// So that the next two visits' tensors can leave or arrive meanwhile, whatever the micro-batches.
+TEST(PolicyProgramTest, TensorsSavedOnTheHostPassThroughThreePlacesInTurnBothWays) {
+  for (int32_t micro_batches = 1; micro_batches <= 5; ++micro_batches) {
+    SCOPED_TRACE(micro_batches);
+    const auto program = Build({.saving = {SaveLevel::kAttention, SavePlace::kHost}},
+                               {.micro_batches = micro_batches, .tokens_per_micro_batch = 8});
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<BufferId> forward, backward;
+    for (const Op& op : program->ops) {
+      if (const auto* visit = std::get_if<ForwardBlock>(&op.body)) {
+        forward.push_back(visit->attention);
+      } else if (const auto* visit = std::get_if<BackwardBlock>(&op.body)) {
+        backward.push_back(visit->attention);
+      }
+    }
+    ASSERT_EQ(std::ssize(forward), kLayers * micro_batches);
+    ASSERT_EQ(forward.size(), backward.size());
+    for (const std::vector<BufferId>& places : {forward, backward}) {
+      for (size_t i = 2; i < places.size(); ++i) {
+        EXPECT_EQ(std::set(places.begin() + i - 2, places.begin() + i + 1).size(), 3u) << i;
+      }
+    }
+  }
+}
+
 TEST(PolicyProgramTest, SettleAndLoadHaveNothingToDoWhereAllStreams) {
   const ModelSpec spec = TinySpec(kLayers, HeadWeights::kSeparate);
   const ModelLayout layout = MakeLayout(spec);
@@ -370,6 +397,30 @@ TEST(PolicyProgramTest, MomentsComeWhereTheLastLayersSaved) {
   Policy state = policy;
   state.placements[1].state = true;
   EXPECT_LE(program.arena_bytes, Build(state)->arena_bytes - moments.bytes + 4096);
+}
+
+// Copies of a lane keep their order, so none waits for what the host does later than its own.
+TEST(PolicyProgramTest, MomentsComeInTheOrderInWhichTheHostUpdatesThem) {
+  constexpr int64_t kEight = 8;  // whose gradients have room for the moments of two
+  const ModelSpec spec = TinySpec(kEight, HeadWeights::kSeparate);
+  const BlockPlacement stays = {.weights = true, .gradients = true};
+  for (const BlockPlacement& placement : {BlockPlacement{}, stays}) {
+    Policy policy{.update_time = UpdateTime::kNextStepMomentsLater,
+                  .placements = PlaceAll(kEight, placement)};
+    policy.placements[1].master = policy.placements[2].master = true;
+    const auto program = BuildTrainProgram(spec, MakeLayout(spec), policy, kShape);
+    ASSERT_TRUE(program.ok()) << program.status();
+    std::vector<BlockId> come, updated;
+    for (const Op& op : program->ops) {
+      if (const auto* fetch = std::get_if<FetchMoments>(&op.body)) come.push_back(fetch->block);
+      const auto* update = std::get_if<UpdateHost>(&op.body);
+      if (update != nullptr && policy.PlacementOf(Index(update->block)).master) {
+        updated.push_back(update->block);
+      }
+    }
+    EXPECT_EQ(come.size(), 2u);
+    EXPECT_EQ(come, updated);
+  }
 }
 
 // Broken in ways that only such programs can be.
