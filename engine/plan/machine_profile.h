@@ -34,10 +34,10 @@ struct MachineProfile {
 
 // What AdamW reads and writes of host memory for a parameter: planes, moments, bf16 gradient.
 inline constexpr double kAdamwHostBytes = 26;
-// What an update's parts take of the time of the whole. Each moves 18 of the bytes, but weights, of
-// which a forward pass waits for, go slower: 86 to 132 GB/s in steps of 7B on 16 cores of a
-// Sapphire Rapids, where moments went at 115 to 148
-// (bench/results/2026-11-29-few-tokens-and-cap.md).
+// What an update's parts take of the time of the whole. Each moves 18 of the bytes, but what is
+// read takes the time: all 14 that the whole reads for the weights, which a forward pass waits for,
+// and 10 for the moments. In steps of 7B on 16 cores of a Sapphire Rapids weights went at 76 to
+// 101% of the moments' rate (bench/results/2026-11-29-few-tokens-and-cap.md).
 inline constexpr double kAdamwPartBytesShare = 18 / kAdamwHostBytes;
 inline constexpr double kAdamwWeightsShare = 0.8, kAdamwMomentsShare = 0.66;
 
