@@ -94,8 +94,8 @@ class ProgramMemory {
   bool InOwnFirstRound(int32_t micro_batch) const {
     return has_own_first_round_ && micro_batch < first_round_;
   }
-  // Where the tensors of a part go that are kept for backward if they are of a level up to
-  // `kept_at`, else to one place that all share.
+  // Where the tensors of a part go: kept for backward if the layer saves what `kept_at` does or
+  // more, else to one place that all share.
   BufferId Tensors(SavedPart part, int32_t block, int32_t micro_batch, Pass pass,
                    SaveLevel kept_at);
   // Of visits that follow each other in a pass, so many as there are places have one each.

@@ -102,7 +102,7 @@ class ProgramBuilder {
     memory_.AllocateForward();
     memory_.AllocateBackward();
     for (BlockId block : memory_.visitors()) {
-      visitors_.push_back({block, Index(memory_.MomentsComeAfter(block))});
+      visitors_.push_back({block, MomentsComeWith(block, memory_.MomentsComeAfter(block))});
     }
     Hold(program_.finds, pending ? Holding::kPendingUpdate : Holding::kState);
     if (pending) EmitUpdates(policy_.update_time == UpdateTime::kNextStepMomentsLater);
@@ -335,16 +335,23 @@ class ProgramBuilder {
     Emit(Lane::kHost, UpdateHost{block, passing});
   }
 
-  // Blocks by which moments stand back in the list: the weights for which a slot becomes free at
-  // the same time are needed first.
-  int32_t MomentsStandBack() const {
-    return std::max<int32_t>(1, static_cast<int32_t>(memory_.slots().size()));
+  // When moments that may come after block `after` are fetched: with the weights of which block of
+  // the last backward pass. Not sooner than weights for which a slot becomes free at the same time.
+  // Where weights stream they would wait behind moments that the host has still to update: it need
+  // have done so when the pass is through with the same block, whose gradients leave then, and a
+  // few fetches are not to be left over at the end.
+  int32_t MomentsComeWith(BlockId block, BlockId after) const {
+    constexpr int32_t kAhead = 4;
+    const auto slots = static_cast<int32_t>(memory_.slots().size());
+    const int32_t soonest = Index(after) - std::max<int32_t>(1, slots);
+    if (slots == 0) return std::max(0, soonest);
+    const int32_t visitors = static_cast<int32_t>(memory_.visitors().size());
+    return std::clamp(Index(block) + std::min(kAhead, visitors), 0, std::max(0, soonest));
   }
-  // Those that may come after this block.
-  void FetchVisitingMoments(int32_t after) {
+  void FetchVisitingMoments(BlockId with) {
     if (end_ < shape_.micro_batches) return;
     for (const Visitor& visitor : visitors_) {
-      if (visitor.after != after) continue;
+      if (visitor.with != Index(with)) continue;
       Emit(Lane::kCopyIn, FetchMoments{visitor.block, memory_.moments(visitor.block)});
     }
   }
@@ -368,7 +375,7 @@ class ProgramBuilder {
   void Backward(BlockId block) {
     const int32_t index = Index(block);
     const BufferId weights = Weights(block);
-    FetchVisitingMoments(index + MomentsStandBack());
+    FetchVisitingMoments(block);
     if (first_ > 0 && SumsLeave(block)) {
       Emit(Lane::kCopyIn, FetchSums{block, memory_.sums(block), first_});
     }
@@ -390,7 +397,7 @@ class ProgramBuilder {
   }
 
   void EmbeddingBackward() {
-    for (int32_t after = MomentsStandBack(); after >= 1; --after) FetchVisitingMoments(after);
+    FetchVisitingMoments(BlockId{0});
     ForEachMicroBatch([&](int32_t mb) {
       // A tied head has summed into the same table already.
       const Accumulate accumulate = spec_.tied() ? Accumulate::kAdd : Mode(mb);
@@ -420,10 +427,10 @@ class ProgramBuilder {
   BufferId head_weights_ = kNoBuffer;
   std::vector<bool> fetched_ = std::vector<bool>(spec_.num_blocks());
   std::optional<SlotTable> slots_;
-  // Blocks whose moments come, and after which block of the last backward pass.
+  // Blocks whose moments come, and with the weights of which block of the last backward pass.
   struct Visitor {
     BlockId block;
-    int32_t after;
+    int32_t with;
   };
   std::vector<Visitor> visitors_;
 };
