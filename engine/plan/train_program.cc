@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/status.h"
 #include "engine/plan/hazards.h"
+#include "engine/plan/policy_check.h"
 #include "engine/plan/program_memory.h"
 #include "engine/plan/slot_table.h"
 #include "engine/plan/verify.h"
@@ -335,11 +335,12 @@ class ProgramBuilder {
     Emit(Lane::kHost, UpdateHost{block, passing});
   }
 
-  // When moments that may come after block `after` are fetched: with the weights of which block of
-  // the last backward pass. Not sooner than weights for which a slot becomes free at the same time.
-  // Where weights stream they would wait behind moments that the host has still to update: it need
-  // have done so when the pass is through with the same block, whose gradients leave then, and a
-  // few fetches are not to be left over at the end.
+  // Before which block of the last backward pass the moments of `block` are fetched, whose place is
+  // free when the pass is through with `after`. Weights for which a slot becomes free then come
+  // first. Where weights stream, moments that wait for the host hold up the weights behind them.
+  // The host is to have updated a block's moments by the time the pass is through with that block,
+  // as its gradients leave then, so they are fetched at most kAhead blocks sooner: the time that
+  // the last of the fetches take, which would be left over at the end.
   int32_t MomentsComeWith(BlockId block, BlockId after) const {
     constexpr int32_t kAhead = 4;
     const auto slots = static_cast<int32_t>(memory_.slots().size());
@@ -435,81 +436,24 @@ class ProgramBuilder {
   std::vector<Visitor> visitors_;
 };
 
-absl::Status Contradiction(const std::string& what) {
-  return Error(absl::StatusCode::kInvalidArgument, reason::kInternal,
-               absl::StrCat("policy: ", what));
-}
-
-absl::Status Check(const ModelSpec& spec, const Policy& policy, const ProgramShape& shape) {
-  if (shape.micro_batches < 1 || shape.tokens_per_micro_batch < 1 || policy.decoder_slots < 1 ||
-      policy.head_chunk_rows < 1 || policy.mlp_chunk_rows < 0 ||
-      policy.micro_batches_per_round < 0 || policy.micro_batches_in_first_round < 0) {
-    return Contradiction("micro-batches, tokens, slots and chunk rows must be positive");
-  }
-  const auto blocks = static_cast<size_t>(spec.num_blocks());
-  if ((!policy.placements.empty() && policy.placements.size() != blocks) ||
-      (!policy.savings.empty() && policy.savings.size() != blocks - 2) ||
-      (!policy.first_savings.empty() && policy.first_savings.size() != blocks - 2)) {
-    return Contradiction(absl::StrCat("it places ", policy.placements.size(), " blocks and saves ",
-                                      policy.savings.size(), " layers, wanted none or ", blocks,
-                                      " and ", blocks - 2));
-  }
-  const bool own_first = policy.micro_batches_in_first_round > 0;
-  if (own_first ? policy.micro_batches_per_round == 0 : !policy.first_savings.empty()) {
-    return Contradiction("a first round unlike the others needs rounds, and a size of its own");
-  }
-  const auto any_placement = [&](const auto& predicate) {
-    return std::any_of(policy.placements.begin(), policy.placements.end(), predicate);
-  };
-  const bool state_on_device =
-      any_placement([](const BlockPlacement& placement) { return placement.state; });
-  const bool moments_visit =
-      any_placement([](const BlockPlacement& placement) { return placement.MomentsVisit(); });
-  if (moments_visit && (policy.update_time != UpdateTime::kNextStepMomentsLater ||
-                        (policy.micro_batches_per_round > 0 && !policy.AllGradientsStay()))) {
-    return Contradiction(
-        "it holds master weights on the device without their moments, which needs moments that are "
-        "updated later, and one round or the gradients of all blocks on the device");
-  }
-  if (state_on_device && policy.moment_type != MomentType::kFloat32) {
-    return Contradiction(absl::StrCat("it keeps moments in ", MomentTypeName(policy.moment_type),
-                                      ", which the host updates, and places state on the device, "
-                                      "which updates float32 ones alone"));
-  }
-  if (policy.update_time == UpdateTime::kNextStepMomentsLater &&
-      policy.moment_type != MomentType::kFloat32) {
-    return Contradiction(absl::StrCat("it updates moments later, and keeps them in ",
-                                      MomentTypeName(policy.moment_type),
-                                      ", which are updated together with their weights"));
-  }
-  if (policy.update_time != UpdateTime::kWithBackward) return absl::OkStatus();
-  if (state_on_device) {
-    return Contradiction("it updates with backward, and places state on the device");
-  }
-  if (HasHostSums(policy, spec.num_layers, shape.micro_batches)) {
-    return Contradiction("it updates with backward, and lets sums wait on the host");
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<StepProgram> BuildTrainProgram(const ModelSpec& spec, const ModelLayout& layout,
                                               const Policy& policy, const ProgramShape& shape) {
-  PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
+  PENSTOCK_RETURN_IF_ERROR(CheckPolicy(policy, spec, shape));
   return ProgramBuilder(spec, layout, policy, shape).Train();
 }
 
 absl::StatusOr<StepProgram> DraftTrainProgram(const ModelSpec& spec, const ModelLayout& layout,
                                               const Policy& policy, const ProgramShape& shape) {
-  PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
+  PENSTOCK_RETURN_IF_ERROR(CheckPolicy(policy, spec, shape));
   return ProgramBuilder(spec, layout, policy, shape).Draft();
 }
 
 absl::StatusOr<StepProgram> BuildEvaluationProgram(const ModelSpec& spec, const ModelLayout& layout,
                                                    const Policy& policy,
                                                    const ProgramShape& shape) {
-  PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
+  PENSTOCK_RETURN_IF_ERROR(CheckPolicy(policy, spec, shape));
   Policy one_round = policy;
   one_round.micro_batches_per_round = one_round.micro_batches_in_first_round = 0;
   one_round.first_savings.clear();
@@ -518,14 +462,14 @@ absl::StatusOr<StepProgram> BuildEvaluationProgram(const ModelSpec& spec, const 
 
 absl::StatusOr<StepProgram> BuildLoadProgram(const ModelSpec& spec, const ModelLayout& layout,
                                              const Policy& policy, const ProgramShape& shape) {
-  PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
+  PENSTOCK_RETURN_IF_ERROR(CheckPolicy(policy, spec, shape));
   return ProgramBuilder(spec, layout, policy, shape).Load();
 }
 
 absl::StatusOr<StepProgram> BuildSettleProgram(const ModelSpec& spec, const ModelLayout& layout,
                                                const Policy& policy, const ProgramShape& shape,
                                                SettleGoal goal) {
-  PENSTOCK_RETURN_IF_ERROR(Check(spec, policy, shape));
+  PENSTOCK_RETURN_IF_ERROR(CheckPolicy(policy, spec, shape));
   return ProgramBuilder(spec, layout, policy, shape).Settle(goal);
 }
 
