@@ -185,12 +185,11 @@ UpdateTime PolicyGrid::UpdateTimeOf(const Point& point) const {
                                           : UpdateTime::kNextStep;
 }
 
-int64_t PolicyGrid::MostLayers(const Kind& kind) const {
-  return kind.base == input_.save_at_most ? 0 : layers_;
-}
-
-int64_t PolicyGrid::MostFirstLayers(const Kind& kind) const {
-  return kind.first_round == 0 || kind.first_base == input_.save_at_most ? 0 : layers_;
+PolicyGrid::Point PolicyGrid::WithMostSaved(const Kind& kind, Point point) const {
+  if (kind.base != input_.save_at_most) point.most_layers = layers_;
+  const bool own_first = kind.first_round > 0 && kind.first_base != input_.save_at_most;
+  if (own_first) point.first_most_layers = layers_;
+  return point;
 }
 
 Policy PolicyGrid::Make(const Kind& kind, const Point& point) const {

@@ -56,9 +56,8 @@ class PolicyGrid {
   // By j, and by i beside j: ascending from 0. More takes more memory.
   std::vector<int64_t> StateBlocks(Order order) const;
   std::vector<int64_t> MasterBlocks(Order order, int64_t state_blocks) const;
-  // The largest k, and that of a first round of its own.
-  int64_t MostLayers(const Kind& kind) const;
-  int64_t MostFirstLayers(const Kind& kind) const;
+  // `point` with the largest k, in a first round of its own as well.
+  Point WithMostSaved(const Kind& kind, Point point) const;
 
   Policy Make(const Kind& kind, const Point& point) const;
   // How a step runs, for people.

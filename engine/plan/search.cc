@@ -100,7 +100,6 @@ class Search {
   enum class Fits : uint8_t { kYes, kNo };
   absl::StatusOr<Fits> TryState(const Kind& kind, int64_t state_blocks, int64_t master_blocks,
                                 Outcome& outcome);
-  Point MostOf(const Kind& kind, Point point) const;
   absl::StatusOr<Bytes> LeastBytes(const Kind& kind, const Point& least);
   absl::Status SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes);
   absl::Status Raise(const Kind& kind, int64_t Point::*layers, int64_t high, Point& point,
@@ -258,26 +257,19 @@ absl::StatusOr<Score> Search::MostSaved(const Kind& kind, const Point& most) {
   return score;
 }
 
-// With as much saved as the kind can.
-Point Search::MostOf(const Kind& kind, Point point) const {
-  point.most_layers = grid_.MostLayers(kind);
-  point.first_most_layers = grid_.MostFirstLayers(kind);
-  return point;
-}
-
 // With nothing saved that need not be. Where that does not fit, of this and of all that the kind
 // can save what takes less: what is not saved is computed again in a place of its own, which can be
 // the larger one.
 absl::StatusOr<Bytes> Search::LeastBytes(const Kind& kind, const Point& least) {
   PENSTOCK_ASSIGN_OR_RETURN(const Bytes little, BytesOf(kind, least));
   if (little.device <= input_.device_bytes) return little;
-  PENSTOCK_ASSIGN_OR_RETURN(const Bytes much, BytesOf(kind, MostOf(kind, least)));
+  PENSTOCK_ASSIGN_OR_RETURN(const Bytes much, BytesOf(kind, grid_.WithMostSaved(kind, least)));
   return much.device < little.device ? much : little;
 }
 
 // As much as fits, where LeastBytes() do. First the rounds that there are more of.
 absl::Status Search::SaveWhatFits(const Kind& kind, Point& point, Bytes& bytes) {
-  const Point most = MostOf(kind, point);
+  const Point most = grid_.WithMostSaved(kind, point);
   PENSTOCK_ASSIGN_OR_RETURN(bytes, BytesOf(kind, most));
   if (bytes.device <= input_.device_bytes) {
     point = most;
@@ -366,7 +358,7 @@ absl::Status Search::Try(const Kind& kind) {
 absl::StatusOr<Search::Fits> Search::TryState(const Kind& kind, int64_t state_blocks,
                                               int64_t master_blocks, Outcome& outcome) {
   const Point least = {.state_blocks = state_blocks, .master_blocks = master_blocks};
-  const Point most = MostOf(kind, least);
+  const Point most = grid_.WithMostSaved(kind, least);
   PENSTOCK_ASSIGN_OR_RETURN(Score score, MostSaved(kind, most));
   const double seconds = Weighed(score);
   const bool loses = best_.has_value() && seconds >= best_->weighed_seconds;
